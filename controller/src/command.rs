@@ -29,26 +29,26 @@ pub enum Tool {
     /// Print backends and their endpoints, as nginx has them
     Backends {
         #[command(flatten)]
-        place: Place,
+        runtime: RuntimeArgs,
         #[command(subcommand)]
         which: Option<Which>,
     },
     /// Print facts about the certificate of a host, never its key
     Certs {
         #[command(flatten)]
-        place: Place,
+        runtime: RuntimeArgs,
         #[command(subcommand)]
         which: OfHost,
     },
     /// Print nginx.conf. It holds no routes: `explain` and `backends` show those
     Conf {
         #[command(flatten)]
-        place: Place,
+        runtime: RuntimeArgs,
     },
     /// Print what was posted to /configuration/general
     General {
         #[command(flatten)]
-        place: Place,
+        runtime: RuntimeArgs,
     },
     /// Print where a request goes, and why: rules that win and lose, policies, backend, endpoints
     ///
@@ -63,11 +63,11 @@ pub enum Tool {
     /// Open the dashboard of the program that runs on this machine in a browser
     ///
     /// `kubectl oxigress dashboard` opens that of a pod.
-    Dashboard(dashboard::Place),
+    Dashboard(dashboard::DashboardArgs),
     /// Ask the program to end, and wait until nginx has finished: for a preStop hook
     WaitShutdown {
         #[command(flatten)]
-        place: Place,
+        runtime: RuntimeArgs,
     },
     /// Print completions for a shell
     Completion {
@@ -84,13 +84,13 @@ pub enum Tool {
 
 /// Where the program runs.
 #[derive(Args, Debug)]
-pub struct Place {
+pub struct RuntimeArgs {
     /// Runtime folder of the program
     #[arg(long, value_name = "DIR", default_value = "/run/oxigress", global = true)]
     pub runtime_dir: PathBuf,
 }
 
-impl Place {
+impl RuntimeArgs {
     /// The socket of nginx's configuration endpoint.
     fn socket(&self) -> PathBuf {
         socket(&self.runtime_dir)
@@ -208,18 +208,18 @@ pub fn run_plugin(arguments: Vec<OsString>) -> anyhow::Result<ExitCode> {
 pub async fn run(tool: Tool) -> anyhow::Result<ExitCode> {
     let text = match tool {
         Tool::Compare(comparison) => return Ok(compare::run(&comparison).await),
-        Tool::Backends { place, which } => {
-            read::backends(&place.socket(), which.unwrap_or(Which::List)).await?
+        Tool::Backends { runtime, which } => {
+            read::backends(&runtime.socket(), which.unwrap_or(Which::List)).await?
         }
-        Tool::Certs { place, which: OfHost::Get { host } } => {
-            read::certificate(&place.socket(), &host).await?
+        Tool::Certs { runtime, which: OfHost::Get { host } } => {
+            read::certificate(&runtime.socket(), &host).await?
         }
-        Tool::Conf { place } => read::conf(&place.runtime_dir)?,
-        Tool::General { place } => read::general(&place.socket()).await?,
-        Tool::Dashboard(place) => dashboard::open(&place).await?,
+        Tool::Conf { runtime } => read::conf(&runtime.runtime_dir)?,
+        Tool::General { runtime } => read::general(&runtime.socket()).await?,
+        Tool::Dashboard(arguments) => dashboard::open(&arguments).await?,
         Tool::Explain(question) => explain::run(&question).await?,
-        Tool::WaitShutdown { place } => {
-            shutdown::wait(&place.runtime_dir).await?;
+        Tool::WaitShutdown { runtime } => {
+            shutdown::wait(&runtime.runtime_dir).await?;
             String::new()
         }
         Tool::Completion { shell } => manual::completion(shell),
@@ -258,8 +258,8 @@ mod tests {
         };
         assert_eq!(name, "default-shop-80");
         let wait = command("/wait-shutdown --runtime-dir /r");
-        let Some(Command::Tool(Tool::WaitShutdown { place })) = wait else { panic!("{wait:?}") };
-        assert_eq!(place.runtime_dir, PathBuf::from("/r"));
+        let Some(Command::Tool(Tool::WaitShutdown { runtime })) = wait else { panic!("{wait:?}") };
+        assert_eq!(runtime.runtime_dir, PathBuf::from("/r"));
         assert!(command("/nginx-ingress-controller --configmap=a/b").is_none());
         let backends = command("oxigress backends --runtime-dir=/r");
         assert!(matches!(backends, Some(Command::Tool(Tool::Backends { which: None, .. }))));

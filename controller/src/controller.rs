@@ -19,9 +19,9 @@ use oxigress_provider::dns::{Report, Resolver};
 use oxigress_provider::kubernetes::WatchHealth;
 use oxigress_publish::client::{Answer, Client, ClientError};
 use oxigress_publish::{
-    HostOwner, Item, LONGEST, Next, Outgoing, Place, Publisher, Reason, View, Writes,
+    HostOwner, Item, LONGEST, Next, Outgoing, OwnedHost, Publisher, Reason, View, Writes,
 };
-use oxigress_settings::streams::Streams;
+use oxigress_settings::conf_input::ConfInput;
 use oxigress_status::{Reporter, Update};
 use oxigress_supervisor::runtime::arrival::Arrival;
 use oxigress_telemetry::Telemetry;
@@ -49,10 +49,10 @@ const FIRST_ANSWERS: Duration = Duration::from_secs(2);
 const FIRST_CONF: Duration = Duration::from_secs(5);
 
 /// The namespace of a host, as the publisher counts what belongs to whom.
-fn owner_of<'t>(translator: &'t Translator, place: Place<'_>) -> Option<HostOwner<'t>> {
+fn owner_of<'t>(translator: &'t Translator, place: OwnedHost<'_>) -> Option<HostOwner<'t>> {
     let (oldest, created) = match place {
-        Place::Ingresses(host) => translator.owner_of(host),
-        Place::Listener(at) => translator.owner_at(at),
+        OwnedHost::Ingresses(host) => translator.owner_of(host),
+        OwnedHost::Listener(at) => translator.owner_at(at),
     }?;
     Some(HostOwner { namespace: &oldest.namespace, created })
 }
@@ -60,16 +60,16 @@ fn owner_of<'t>(translator: &'t Translator, place: Place<'_>) -> Option<HostOwne
 type Completion = (Client, Duration, Result<Answer, ClientError>);
 
 /// The one request to nginx, which has the client while it is under way.
-enum InFlight {
-    Landed(Client),
-    UnderWay(Pin<Box<dyn Future<Output = Completion> + Send>>),
+enum Connection {
+    Idle(Client),
+    Busy(Pin<Box<dyn Future<Output = Completion> + Send>>),
 }
 
-impl InFlight {
-    async fn landing(&mut self) -> Completion {
+impl Connection {
+    async fn completion(&mut self) -> Completion {
         match self {
-            InFlight::UnderWay(flight) => flight.await,
-            InFlight::Landed(_) => std::future::pending().await,
+            Connection::Busy(request) => request.await,
+            Connection::Idle(_) => std::future::pending().await,
         }
     }
 }
@@ -82,7 +82,7 @@ struct Controller {
     /// What the admission webhook has compiled.
     reviews: Reviews,
     publisher: Publisher,
-    flight: InFlight,
+    connection: Connection,
     /// Nothing is sent before, unless something changes.
     wait_until: Instant,
     /// The source has told all there was at start: before that, nothing is published.
@@ -93,14 +93,14 @@ struct Controller {
     applied_at: Option<SystemTime>,
     resolver: Resolver,
     external_names: BTreeSet<DnsName>,
-    /// Where the nginx role finds the listeners.
-    streams: PathBuf,
+    /// The file in which the nginx role finds listeners, ConfigMap and size of the zone.
+    conf_input: PathBuf,
     /// Until then the first publication waits for the rest of DNS's answers.
     answers_by: Option<Instant>,
     /// Whether the API server is heard; none: a folder is served.
     watch_health: Option<Arc<WatchHealth>>,
     /// Where the nginx role tells what of it stands in nginx.conf.
-    served: PathBuf,
+    conf_served: PathBuf,
     /// Until then the first publication waits for that.
     conf_by: Option<Instant>,
     /// How long changes take.
@@ -118,17 +118,17 @@ impl Controller {
         mut reports: mpsc::Receiver<Report>,
         (mut arrival, mut conf_arrival): (Arrival, Arrival),
         mut scrapes: mpsc::Receiver<Scrape>,
-        mut questions: mpsc::Receiver<ReviewRequest>,
-        mut lookers: mpsc::Receiver<Question>,
+        mut reviews: mpsc::Receiver<ReviewRequest>,
+        mut dashboard_queries: mpsc::Receiver<Question>,
     ) {
         let mut look_at = Instant::now() + LOOK;
         let mut closed_at = None;
-        let closed = match &self.flight {
-            InFlight::Landed(client) => client.closed(),
-            InFlight::UnderWay(_) => return,
+        let closed = match &self.connection {
+            Connection::Idle(client) => client.closed(),
+            Connection::Busy(_) => return,
         };
         loop {
-            self.depart(&mut look_at);
+            self.send_or_look(&mut look_at);
             let due_at = self.pace.due_at().map(Instant::from_std);
             tokio::select! {
                 () = tokio::time::sleep_until(due_at.unwrap_or(look_at)), if due_at.is_some() => {
@@ -140,7 +140,7 @@ impl Controller {
                     while let Ok(more) = batches.try_recv() {
                         all.push(more);
                     }
-                    self.take(all);
+                    self.take_batches(all);
                 }
                 Some(report) = reports.recv() => {
                     let mut all = vec![report];
@@ -158,11 +158,11 @@ impl Controller {
                     tracing::warn!("the nginx role has not confirmed nginx.conf in time; publishing anyway: check that the nginx role runs");
                     self.conf_by = None;
                 }
-                (client, took, answer) = self.flight.landing() => {
-                    self.flight = InFlight::Landed(client);
+                (client, took, answer) = self.connection.completion() => {
+                    self.connection = Connection::Idle(client);
                     let now = Instant::now();
                     let before = self.publisher.writes().applied;
-                    let next = self.answered(answer, took);
+                    let next = self.take_answer(answer, took);
                     let is_applied = self.publisher.writes().applied > before;
                     if is_applied {
                         self.applied_at = Some(SystemTime::now());
@@ -185,10 +185,10 @@ impl Controller {
                     // Whoever asked may have gone.
                     let _ = reply.send(text);
                 }
-                Some(question) = lookers.recv() => self.show(question),
-                Some(question) = questions.recv() => {
+                Some(query) = dashboard_queries.recv() => self.answer_dashboard(query),
+                Some(review) = reviews.recv() => {
                     let (translator, world) = (&self.translator, &self.world);
-                    question.answer(self.has_all, translator, world, &mut self.reviews);
+                    review.answer(self.has_all, translator, world, &mut self.reviews);
                 }
                 () = arrival.next() => {
                     self.wait_until = Instant::now();
@@ -201,16 +201,16 @@ impl Controller {
                     look_at = self.wait_until.max(last.map_or(now, |last| last + LOOK_AGAIN));
                 }
                 () = tokio::time::sleep_until(self.wait_until),
-                    if self.wants_to_depart() => {}
-                () = tokio::time::sleep_until(look_at), if self.is_landed() => {}
+                    if self.wants_to_send() => {}
+                () = tokio::time::sleep_until(look_at), if self.is_idle() => {}
             }
         }
     }
 
     /// Answers the dashboard.
-    fn show(&self, question: Question) {
+    fn answer_dashboard(&self, query: Question) {
         let writes = Writes { applied_at: self.applied_at, ..self.publisher.writes() };
-        question.answer(&oxigress_dashboard::View {
+        query.answer(&oxigress_dashboard::View {
             world: &self.world,
             snapshot: self.translator.snapshot(),
             verdicts: self.translator.verdicts(),
@@ -219,21 +219,21 @@ impl Controller {
         });
     }
 
-    fn is_landed(&self) -> bool {
-        matches!(self.flight, InFlight::Landed(_))
+    fn is_idle(&self) -> bool {
+        matches!(self.connection, Connection::Idle(_))
     }
 
-    fn wants_to_depart(&self) -> bool {
+    fn wants_to_send(&self) -> bool {
         let has_all = self.has_all && self.answers_by.is_none() && self.conf_by.is_none();
-        self.is_landed() && has_all && self.publisher.is_behind()
+        self.is_idle() && has_all && self.publisher.is_behind()
     }
 
     /// Sends what there is to send, or looks when it is time.
-    fn depart(&mut self, look_at: &mut Instant) {
+    fn send_or_look(&mut self, look_at: &mut Instant) {
         let now = Instant::now();
-        let outgoing = if self.wants_to_depart() && now >= self.wait_until {
+        let outgoing = if self.wants_to_send() && now >= self.wait_until {
             let translator = &self.translator;
-            let owner = |place: Place<'_>| owner_of(translator, place);
+            let owner = |place: OwnedHost<'_>| owner_of(translator, place);
             let view = View { snapshot: translator.snapshot(), owner: &owner };
             match self.publisher.outgoing(&view) {
                 Ok(outgoing) => {
@@ -246,22 +246,22 @@ impl Controller {
                     return;
                 }
             }
-        } else if self.is_landed() && now >= *look_at {
+        } else if self.is_idle() && now >= *look_at {
             self.publisher.look()
         } else {
             return;
         };
         *look_at = now + LOOK;
-        let nothing = InFlight::UnderWay(Box::pin(std::future::pending()));
-        if let InFlight::Landed(client) = std::mem::replace(&mut self.flight, nothing) {
-            self.flight = InFlight::UnderWay(Box::pin(send(client, outgoing)));
+        let nothing = Connection::Busy(Box::pin(std::future::pending()));
+        if let Connection::Idle(client) = std::mem::replace(&mut self.connection, nothing) {
+            self.connection = Connection::Busy(Box::pin(send(client, outgoing)));
         }
     }
 
     /// Tells the publisher of an answer.
-    fn answered(&mut self, answer: Result<Answer, ClientError>, took: Duration) -> Next {
+    fn take_answer(&mut self, answer: Result<Answer, ClientError>, took: Duration) -> Next {
         let translator = &self.translator;
-        let owner = |place: Place<'_>| owner_of(translator, place);
+        let owner = |place: OwnedHost<'_>| owner_of(translator, place);
         let view = View { snapshot: translator.snapshot(), owner: &owner };
         let next = self.publisher.answered(answer, took, &view);
         self.report_withheld();
@@ -288,22 +288,22 @@ impl Controller {
 
     /// Asks the nginx role for a larger zone.
     fn ask_for_zone(&self, bytes: u64) {
-        let mut streams = Streams::read(&self.streams).unwrap_or_default();
-        if streams.zone_bytes < bytes {
-            streams.zone_bytes = bytes;
+        let mut input = ConfInput::read(&self.conf_input).unwrap_or_default();
+        if input.zone_bytes < bytes {
+            input.zone_bytes = bytes;
             tracing::info!(
                 "the shared memory zone is full; requested {} MiB from the nginx role (one reload)",
                 bytes >> 20
             );
-            self.write_streams(&streams);
+            self.write_conf_input(&input);
         }
     }
 
-    fn write_streams(&self, streams: &Streams) {
-        if let Err(error) = streams.write(&self.streams) {
+    fn write_conf_input(&self, input: &ConfInput) {
+        if let Err(error) = input.write(&self.conf_input) {
             tracing::error!(
                 "cannot write {}: {error}; nginx keeps its ports, settings and zone size",
-                self.streams.display()
+                self.conf_input.display()
             );
         }
     }
@@ -316,7 +316,7 @@ impl Controller {
         report(verdicts, &self.world);
     }
 
-    fn take(&mut self, batches: Vec<(Instant, Batch)>) {
+    fn take_batches(&mut self, batches: Vec<(Instant, Batch)>) {
         let mut changed = Changed::default();
         let mut seen_at = Vec::new();
         for (at, batch) in batches {
@@ -410,7 +410,7 @@ impl Controller {
     }
 
     fn look_at_conf(&mut self) {
-        if Streams::are_served(&self.streams, &self.served) {
+        if ConfInput::is_served(&self.conf_input, &self.conf_served) {
             self.conf_by = None;
         }
     }
@@ -435,18 +435,18 @@ impl Controller {
         }
     }
 
-    /// Tells the nginx role of TCP and UDP listeners.
-    fn hand_over(&self, mut streams: Streams) {
-        let old = Streams::read(&self.streams).unwrap_or_default();
+    /// Writes what the nginx role renders nginx.conf from, if it has changed.
+    fn send_conf_input(&self, mut input: ConfInput) {
+        let old = ConfInput::read(&self.conf_input).unwrap_or_default();
         if self.is_incomplete {
             // What cannot be read may be what names them.
             for (port, listener) in &old.listeners {
-                streams.listeners.entry(*port).or_insert(*listener);
+                input.listeners.entry(*port).or_insert(*listener);
             }
         }
-        streams.zone_bytes = old.zone_bytes;
-        if streams != old {
-            self.write_streams(&streams);
+        input.zone_bytes = old.zone_bytes;
+        if input != old {
+            self.write_conf_input(&input);
         }
     }
 
@@ -458,8 +458,8 @@ impl Controller {
         let wanted = self.translator.take_statuses();
         let changed = changes(changed, &self.world, self.has_all);
         self.report(Update { verdicts, acceptances, wanted, changed, ..Update::default() });
-        if let Some(streams) = self.translator.take_streams() {
-            self.hand_over(streams);
+        if let Some(input) = self.translator.take_conf_input() {
+            self.send_conf_input(input);
         }
         if !patch.is_empty() {
             self.publisher.change(patch);

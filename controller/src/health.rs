@@ -11,7 +11,7 @@ use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use oxigress_core::wire::native::Status;
-use oxigress_net::connections::{self, Bounds, PROXIED, Place};
+use oxigress_net::connections::{self, Bounds, ConnectionSlot, PROXIED};
 use oxigress_publish::client::Client;
 use std::convert::Infallible;
 use std::path::PathBuf;
@@ -68,13 +68,13 @@ pub async fn serve(
 ) {
     let (text, check) = (Latest::new(), Latest::new());
     let health = Arc::new(Health { path, socket, metrics, is_leaving, text, check });
-    let converse = move |stream, place| converse(stream, place, health.clone());
+    let converse = move |stream, slot| converse(stream, slot, health.clone());
     connections::serve(listener, BOUNDS, converse).await;
 }
 
-async fn converse(stream: TcpStream, place: Arc<Place>, health: Arc<Health>) {
+async fn converse(stream: TcpStream, slot: Arc<ConnectionSlot>, health: Arc<Health>) {
     let service = service_fn(|request| async {
-        let _work = place.work();
+        let _work = slot.work();
         health.answer(request).await
     });
     // A client that hangs up is nobody's error here.

@@ -26,7 +26,7 @@ use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use openssl::ssl::{Ssl, SslContext};
-use oxigress_net::connections::{self, Bounds, PROXIED, Place};
+use oxigress_net::connections::{self, Bounds, ConnectionSlot, PROXIED};
 use oxigress_objects::{Key, Kind, ObjectRef, World};
 use oxigress_translate::{Candidate, ReviewOutcome, Reviews, Translator};
 use review::Subject;
@@ -213,11 +213,11 @@ impl Webhook {
         let newest = contexts.subscribe();
         tokio::spawn(certificate::follow(files, contexts));
         let reviewer = Arc::new(reviewer);
-        let converse = move |stream, place| {
+        let converse = move |stream, slot| {
             let (reviewer, context) = (reviewer.clone(), newest.borrow().clone());
             async move {
                 // A client that hangs up is nobody's error here.
-                let _ = converse(stream, place, &context, &reviewer).await;
+                let _ = converse(stream, slot, &context, &reviewer).await;
             }
         };
         connections::serve(listener, BOUNDS, converse).await;
@@ -236,14 +236,14 @@ async fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
 
 async fn converse(
     stream: TcpStream,
-    place: Arc<Place>,
+    slot: Arc<ConnectionSlot>,
     context: &SslContext,
     reviewer: &Reviewer,
 ) -> anyhow::Result<()> {
     let mut stream = SslStream::new(Ssl::new(context)?, stream)?;
     tokio::time::timeout(TIMEOUT, Pin::new(&mut stream).accept()).await??;
     let service = service_fn(|request| async {
-        let _work = place.work();
+        let _work = slot.work();
         reviewer.answer(request).await
     });
     Ok(connections::converse(stream, service).await?)

@@ -21,4 +21,4 @@ pub use gateway::{Gateway, GatewayError};
 pub use report::{Group, Report};
 pub use requests::{Request, Requests};
 pub use routes::Routes;
-pub use run::{CompareError, Options, Outcome, Progress, ask_both, compare};
+pub use run::{CompareError, ComparedRequest, Options, Progress, ask_both, compare};

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 /// A path of a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Route {
+pub struct IngressPath {
     /// As written; empty for all hosts that no other rule names.
     pub host: String,
     /// As written, `/` if it is empty.
@@ -21,7 +21,7 @@ pub struct Route {
     pub has_tls: bool,
 }
 
-impl Route {
+impl IngressPath {
     /// A host that the route takes.
     pub fn sample_host(&self) -> String {
         match self.host.strip_prefix('*') {
@@ -34,7 +34,7 @@ impl Route {
 
 /// All of them, by host.
 #[derive(Clone, Debug, Default)]
-pub struct Routes(BTreeMap<String, Vec<Route>>);
+pub struct Routes(BTreeMap<String, Vec<IngressPath>>);
 
 impl Routes {
     /// The routes of all Ingresses, whatever their class.
@@ -54,7 +54,7 @@ impl Routes {
         for (key, ingress) in &world.ingresses {
             let mut add = |host: &str, path: &str, target: &Target| {
                 let Target::Service { name, port } = target else { return };
-                let route = Route {
+                let route = IngressPath {
                     host: host.to_owned(),
                     path: if path.is_empty() { "/".into() } else { path.to_owned() },
                     ingress: key.to_string(),
@@ -82,7 +82,7 @@ impl Routes {
     }
 
     /// All routes of the objects.
-    pub fn all(&self) -> impl Iterator<Item = &Route> {
+    pub fn all(&self) -> impl Iterator<Item = &IngressPath> {
         self.0.values().flatten()
     }
 
@@ -90,7 +90,7 @@ impl Routes {
     pub fn host_of(&self, upstream: &str, path: &str) -> Option<String> {
         let of_upstream = self.all().filter(|route| route.upstream == upstream);
         let takes = of_upstream.filter(|route| path.starts_with(plain(&route.path)));
-        takes.max_by_key(|route| plain(&route.path).len()).map(Route::sample_host)
+        takes.max_by_key(|route| plain(&route.path).len()).map(IngressPath::sample_host)
     }
 
     /// The name under which a request is reported: host, path and Ingress of the route, or else the path's first segment.
@@ -102,7 +102,8 @@ impl Routes {
         // The spellings that are asked besides lead to the same route.
         let path = format!("/{}", request.path().trim_start_matches(['/', '.']));
         let path = path.strip_prefix("/compare/..").unwrap_or(&path).to_ascii_lowercase();
-        let takes = |route: &&Route| path.starts_with(&plain(&route.path).to_ascii_lowercase());
+        let takes =
+            |route: &&IngressPath| path.starts_with(&plain(&route.path).to_ascii_lowercase());
         let route = found.into_iter().flatten().filter(takes).max_by_key(|route| route.path.len());
         match route {
             Some(route) => {

@@ -56,7 +56,7 @@ pub enum CompareError {
 
 /// What became of one request.
 #[derive(Debug)]
-pub struct Outcome {
+pub struct ComparedRequest {
     /// In what the answers differ, documented differences included.
     pub differences: Vec<Difference>,
     /// Whether a gateway answered differently when it was asked again.
@@ -121,7 +121,7 @@ pub async fn ask_both(
     new: &Gateway,
     request: &Request,
     options: &Options,
-) -> Outcome {
+) -> ComparedRequest {
     let ask = |gateway: &Gateway| {
         let gateway = gateway.clone();
         async move { gateway.ask(request, &options.headers, options.timeout).await }
@@ -139,11 +139,11 @@ pub async fn ask_both(
         let changing: BTreeSet<_> = changing.map(|one| one.aspect).collect();
         found.retain(|one| !changing.contains(&one.aspect));
     }
-    Outcome { is_unstable: found.len() < all, differences: found, is_unanswered }
+    ComparedRequest { is_unstable: found.len() < all, differences: found, is_unanswered }
 }
 
-fn count(report: &mut Report, request: &Request, outcome: Outcome, routes: &Routes) {
-    let Outcome { differences, is_unstable, is_unanswered } = outcome;
+fn count(report: &mut Report, request: &Request, outcome: ComparedRequest, routes: &Routes) {
+    let ComparedRequest { differences, is_unstable, is_unanswered } = outcome;
     let mut is_different = false;
     for one in &differences {
         match known::find(request, one, &differences) {

@@ -16,7 +16,7 @@ use hyper::body::{Frame, Incoming};
 use hyper::service::service_fn;
 use oxigress_core::explain::Asked;
 use oxigress_core::text::percent;
-use oxigress_net::connections::{self, Bounds, PROXIED, Place};
+use oxigress_net::connections::{self, Bounds, ConnectionSlot, PROXIED};
 use oxigress_net::socket;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -59,8 +59,8 @@ impl Dashboard {
     /// Answers until the process ends.
     pub async fn serve(self, listener: TcpListener) {
         let dashboard = Arc::new(self);
-        connections::serve(listener, BOUNDS, move |stream, place| {
-            converse(stream, place, dashboard.clone())
+        connections::serve(listener, BOUNDS, move |stream, slot| {
+            converse(stream, slot, dashboard.clone())
         })
         .await;
     }
@@ -157,12 +157,12 @@ impl Dashboard {
     }
 }
 
-async fn converse(stream: TcpStream, place: Arc<Place>, dashboard: Arc<Dashboard>) {
+async fn converse(stream: TcpStream, slot: Arc<ConnectionSlot>, dashboard: Arc<Dashboard>) {
     let service = service_fn(|request: Request<Incoming>| {
-        let (dashboard, place) = (dashboard.clone(), place.clone());
+        let (dashboard, slot) = (dashboard.clone(), slot.clone());
         async move {
             let is_of_events = request.uri().path() == "/events";
-            let work = place.work();
+            let work = slot.work();
             let answer = dashboard.answer(request).await;
             // A page that is open is worked for until it is closed.
             let answer = match is_of_events {

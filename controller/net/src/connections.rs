@@ -1,9 +1,9 @@
 //! Connections of a listener of this program: so many, so long, so that whoever holds many keeps no probe out.
 //!
-//! Shape:   [`serve`] accepts and never stops doing so. Each connection has a [`Place`]; a new one for which there is
-//!          no place takes that of the connection that [`List::victim`] names.
+//! Shape:   [`serve`] accepts and never stops doing so. Each connection has a [`ConnectionSlot`]; a new one for which there is
+//!          no slot takes that of the connection that [`List::victim`] names.
 //! Units:   [`Bounds`] counts connections, of all clients and of one address.
-//! Errors:  none: a connection over its time, or whose place is taken, is closed without a word.
+//! Errors:  none: a connection over its time, or whose slot is taken, is closed without a word.
 
 use hyper::HeaderMap;
 use hyper::body::{Body, Incoming};
@@ -23,7 +23,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 /// Largest head of a request, hyper's buffer for writing included.
 const MAX_HEAD_BYTES: usize = 16 << 10;
 
-/// Before a connection takes another one's place: 32 of one address are open so many times longer.
+/// Before a connection takes another one's slot: 32 of one address are open so many times longer.
 const PACE: Duration = Duration::from_millis(1);
 
 /// What the connections of one listener may take.
@@ -53,7 +53,7 @@ pub fn is_proxied(headers: &HeaderMap) -> bool {
 pub async fn serve<F: Future<Output = ()> + Send>(
     listener: TcpListener,
     bounds: Bounds,
-    converse: impl Fn(TcpStream, Arc<Place>) -> F + Send + Sync + 'static,
+    converse: impl Fn(TcpStream, Arc<ConnectionSlot>) -> F + Send + Sync + 'static,
 ) {
     let (list, converse) = (Arc::new(List::default()), Arc::new(converse));
     loop {
@@ -66,12 +66,12 @@ pub async fn serve<F: Future<Output = ()> + Send>(
         if list.open().victim(client, &bounds).is_some() {
             sleep(PACE).await;
         }
-        let place = Arc::new(list.clone().admit(client, &bounds));
+        let slot = Arc::new(list.clone().admit(client, &bounds));
         let converse = converse.clone();
         tokio::spawn(async move {
             tokio::select! {
-                () = converse(stream, place.clone()) => {}
-                () = place.is_over(bounds.idle) => {}
+                () = converse(stream, slot.clone()) => {}
+                () = slot.is_over(bounds.idle) => {}
             }
         });
     }
@@ -115,7 +115,7 @@ impl List {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn admit(self: Arc<Self>, client: IpAddr, bounds: &Bounds) -> Place {
+    fn admit(self: Arc<Self>, client: IpAddr, bounds: &Bounds) -> ConnectionSlot {
         let close = Arc::new(Notify::new());
         let mut open = self.open();
         if let Some(victim) = open.victim(client, bounds)
@@ -128,7 +128,7 @@ impl List {
         let (is_busy, since) = (false, Instant::now());
         open.all.insert(number, Entry { client, is_busy, since, close: close.clone() });
         drop(open);
-        Place { list: self, number, close }
+        ConnectionSlot { list: self, number, close }
     }
 }
 
@@ -153,13 +153,13 @@ impl Open {
 }
 
 /// A connection's entry in the list; it leaves with it.
-pub struct Place {
+pub struct ConnectionSlot {
     list: Arc<List>,
     number: u64,
     close: Arc<Notify>,
 }
 
-impl Place {
+impl ConnectionSlot {
     /// A request is worked on while this is held.
     pub fn work(self: &Arc<Self>) -> Work {
         self.mark(true);
@@ -172,7 +172,7 @@ impl Place {
         }
     }
 
-    /// Waits until another connection has taken the place, or until it waits longer than `idle`.
+    /// Waits until another connection has taken the slot, or until it waits longer than `idle`.
     async fn is_over(&self, idle: Duration) {
         loop {
             let now = Instant::now();
@@ -192,14 +192,14 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         self.list.open().all.remove(&self.number);
     }
 }
 
 /// A request is worked on.
-pub struct Work(Arc<Place>);
+pub struct Work(Arc<ConnectionSlot>);
 
 impl Drop for Work {
     fn drop(&mut self) {
@@ -282,10 +282,10 @@ mod tests {
             }
         }
         let bounds = Bounds { all: 30, of_client: 10, idle: Duration::from_secs(10) };
-        let answer = async |mut stream: TcpStream, place: Arc<Place>| {
+        let answer = async |mut stream: TcpStream, slot: Arc<ConnectionSlot>| {
             let mut byte = [0];
             if stream.read_exact(&mut byte).await.is_ok() {
-                let _work = place.work();
+                let _work = slot.work();
                 let _ = stream.write_all(b"!").await;
             }
         };
@@ -299,12 +299,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn time_without_a_request_is_bounded() {
         let list = Arc::new(List::default());
-        let place = Arc::new(list.clone().admit(client(1), &BOUNDS));
+        let slot = Arc::new(list.clone().admit(client(1), &BOUNDS));
         let start = Instant::now();
-        let work = place.work();
+        let work = slot.work();
         let waiting = tokio::spawn({
-            let place = place.clone();
-            async move { place.is_over(BOUNDS.idle).await }
+            let slot = slot.clone();
+            async move { slot.is_over(BOUNDS.idle).await }
         });
         tokio::time::sleep(Duration::from_secs(25)).await;
         assert!(!waiting.is_finished(), "it is worked for");

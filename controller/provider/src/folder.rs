@@ -14,7 +14,7 @@ mod files;
 mod walk;
 mod watch;
 
-use super::{Batch, Place, Problem, ProblemKind, Source};
+use super::{Batch, Problem, ProblemKind, ProblemPlace, Source};
 use files::Files;
 use oxigress_objects::document::{self, Document};
 use oxigress_objects::parallel;
@@ -386,7 +386,7 @@ impl Source for Folder {
 }
 
 fn problem_of(path: &Path, message: String) -> Problem {
-    let place = Place::File { path: path.into(), document: None };
+    let place = ProblemPlace::File { path: path.into(), document: None };
     Problem { place, kind: ProblemKind::Unusable, message }
 }
 

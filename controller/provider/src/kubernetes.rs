@@ -21,7 +21,7 @@ mod watch_health;
 pub use scope::Options;
 pub use watch_health::WatchHealth;
 
-use super::{Batch, Place, Problem, ProblemKind, Source};
+use super::{Batch, Problem, ProblemKind, ProblemPlace, Source};
 use kube::Client;
 use oxigress_objects::{Key, Kind, ObjectRef, References, Seen};
 use scope::Subject;
@@ -31,7 +31,7 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
-use watch::{Failure, Found, Line, WatchEvent, WatchUpdate};
+use watch::{Failure, WatchEvent, WatchTask, WatchUpdate, WatchedObject};
 
 /// What the watches tell waits here while a batch is taken.
 const WAITING: usize = 1_024;
@@ -42,7 +42,7 @@ pub struct Kubernetes {
     watches: Vec<Watch>,
     watch_health: Arc<WatchHealth>,
     sender: mpsc::Sender<WatchUpdate>,
-    news: mpsc::Receiver<WatchUpdate>,
+    updates: mpsc::Receiver<WatchUpdate>,
     tasks: JoinSet<()>,
     sparse: Sparse,
     /// Objects that cannot be read, and what was said of them.
@@ -77,7 +77,7 @@ impl Kubernetes {
     pub fn watch(client: Client, options: &Options, references: Box<dyn References>) -> Self {
         let subjects = Subject::all(options);
         let watch_health = WatchHealth::new(subjects.len());
-        let (sender, news) = mpsc::channel(WAITING);
+        let (sender, updates) = mpsc::channel(WAITING);
         let watch = |subject| Watch {
             subject,
             is_started: false,
@@ -92,7 +92,7 @@ impl Kubernetes {
             watches: subjects.into_iter().map(watch).collect(),
             watch_health,
             sender,
-            news,
+            updates,
             tasks: JoinSet::new(),
             broken: BTreeMap::new(),
             hides_classes: false,
@@ -108,7 +108,7 @@ impl Kubernetes {
         source.start(|subject| {
             !subject.is_sparse() && (needs_namespaces || subject.kind != Kind::Namespace)
         });
-        source.watches_not_started();
+        source.report_watches_not_started();
         source
     }
 
@@ -118,7 +118,7 @@ impl Kubernetes {
     }
 
     /// Whoever is not watched is no outage.
-    fn watches_not_started(&self) {
+    fn report_watches_not_started(&self) {
         for (number, watch) in self.watches.iter().enumerate() {
             if !watch.is_started && !watch.subject.is_sparse() {
                 self.watch_health.refuse(number);
@@ -129,30 +129,30 @@ impl Kubernetes {
     fn start(&mut self, which: impl Fn(&Subject) -> bool) {
         for (number, watch) in self.watches.iter_mut().enumerate() {
             if which(&watch.subject) && !std::mem::replace(&mut watch.is_started, true) {
-                let line = Line {
+                let task = WatchTask {
                     number,
                     subject: watch.subject.clone(),
                     client: self.client.clone(),
                     watch_health: self.watch_health.clone(),
-                    news: self.sender.clone(),
+                    updates: self.sender.clone(),
                 };
-                self.tasks.spawn(line.run());
+                self.tasks.spawn(task.run());
             }
         }
     }
 
-    fn take(&mut self, WatchUpdate { subject, event }: WatchUpdate) {
+    fn handle_update(&mut self, WatchUpdate { subject, event }: WatchUpdate) {
         match event {
             WatchEvent::ListBegan => {
                 if let Some(watch) = self.watches.get_mut(subject) {
                     watch.listing = Some(BTreeSet::new());
                 }
-                self.sparse.begun(subject);
+                self.sparse.list_began(subject);
             }
-            WatchEvent::Is(found) => self.is(subject, *found),
-            WatchEvent::Gone(id) => self.gone(subject, id),
-            WatchEvent::Done => self.done(subject),
-            WatchEvent::Failed(failure, why) => self.failed(subject, failure, &why),
+            WatchEvent::Object(found) => self.observe_object(subject, *found),
+            WatchEvent::Deleted(id) => self.delete_object(subject, id),
+            WatchEvent::ListEnded => self.end_list(subject),
+            WatchEvent::Failed(failure, why) => self.watch_failed(subject, failure, &why),
             WatchEvent::Answer(id, number, found) => {
                 if !self.sparse.is_answer_to(&id, number) {
                     return;
@@ -160,9 +160,9 @@ impl Kubernetes {
                 match found {
                     Some(found) => {
                         self.sparse.fetched(&id, subject, found.version);
-                        self.read(subject, *found);
+                        self.read_object(subject, *found);
                     }
-                    None => self.remove(subject, id),
+                    None => self.remove_object(subject, id),
                 }
             }
         }
@@ -176,7 +176,7 @@ impl Kubernetes {
         }
     }
 
-    fn is(&mut self, subject: usize, found: Found) {
+    fn observe_object(&mut self, subject: usize, found: WatchedObject) {
         let Some(watch) = self.watches.get_mut(subject) else { return };
         if let Some(listing) = &mut watch.listing {
             listing.insert(found.id.key.clone());
@@ -187,12 +187,12 @@ impl Kubernetes {
         {
             return;
         }
-        self.sparse.heard(&found.id);
-        self.read(subject, found);
+        self.sparse.cancel_get(&found.id);
+        self.read_object(subject, found);
     }
 
-    fn read(&mut self, subject: usize, found: Found) {
-        let Found { id, what, published, status, .. } = found;
+    fn read_object(&mut self, subject: usize, found: WatchedObject) {
+        let WatchedObject { id, content, published, status, .. } = found;
         if let Some(status) = status {
             self.batch.statuses.push((id.clone(), Some(status)));
         }
@@ -200,19 +200,19 @@ impl Kubernetes {
             self.batch.published.push((id.key.clone(), Some(published)));
         }
         let Some(watch) = self.watches.get_mut(subject) else { return };
-        match what.read() {
+        match content.read() {
             Ok(object) => {
                 watch.keys.insert(id.key.clone());
                 if self.broken.remove(&id).is_some() {
                     self.batch.mended.push(format!("{id}: can be read again"));
                 }
-                self.tell((id, Some(object)));
+                self.add_seen((id, Some(object)));
             }
             Err(error) => {
                 let until = super::until_mended(watch.keys.contains(&id.key));
                 let message = format!("{error}; {until}");
                 if self.broken.insert(id.clone(), message.clone()).as_ref() != Some(&message) {
-                    let place = Place::Object(id);
+                    let place = ProblemPlace::Object(id);
                     self.batch.problems.push(Problem {
                         place,
                         message,
@@ -223,12 +223,12 @@ impl Kubernetes {
         }
     }
 
-    fn gone(&mut self, subject: usize, id: ObjectRef) {
-        self.sparse.heard(&id);
-        self.remove(subject, id);
+    fn delete_object(&mut self, subject: usize, id: ObjectRef) {
+        self.sparse.cancel_get(&id);
+        self.remove_object(subject, id);
     }
 
-    fn remove(&mut self, subject: usize, id: ObjectRef) {
+    fn remove_object(&mut self, subject: usize, id: ObjectRef) {
         if self.broken.remove(&id).is_some() {
             self.batch.mended.push(format!("{id}: deleted; its last version could not be read"));
         }
@@ -240,12 +240,12 @@ impl Kubernetes {
         }
         let Some(watch) = self.watches.get_mut(subject) else { return };
         if watch.keys.remove(&id.key) {
-            self.tell((id, None));
+            self.add_seen((id, None));
         }
     }
 
     /// Removes what a list lacks.
-    fn done(&mut self, subject: usize) {
+    fn end_list(&mut self, subject: usize) {
         let Some(watch) = self.watches.get_mut(subject) else { return };
         (watch.is_listed, watch.is_refused) = (true, false);
         let listing = watch.listing.take().unwrap_or_default();
@@ -257,7 +257,7 @@ impl Kubernetes {
             let id = ObjectRef::new(kind, key);
             // A GET that was answered while the list came may know better.
             if !self.sparse.asks_again(&id, subject) {
-                self.remove(subject, id);
+                self.remove_object(subject, id);
             }
         }
         if kind == Kind::IngressClass {
@@ -267,10 +267,10 @@ impl Kubernetes {
             // Their listeners may select namespaces by label.
             self.start(|subject| subject.kind == Kind::Namespace);
         }
-        self.go_on();
+        self.start_sparse_watches();
     }
 
-    fn failed(&mut self, subject: usize, failure: Failure, why: &str) {
+    fn watch_failed(&mut self, subject: usize, failure: Failure, why: &str) {
         let Some(watch) = self.watches.get_mut(subject) else { return };
         let why = oxigress_core::text::line::one_line(why);
         match failure {
@@ -283,7 +283,7 @@ impl Kubernetes {
                              served: {}; trying again",
                             subject.rule()
                         );
-                        return self.go_on();
+                        return self.start_sparse_watches();
                     }
                     tracing::error!(
                         "{subject}: the API server refuses to list or watch it ({why}): {}; trying again",
@@ -293,11 +293,11 @@ impl Kubernetes {
                 if watch.subject.kind == Kind::IngressClass && !watch.is_listed {
                     self.hide_classes(true);
                 }
-                self.go_on();
+                self.start_sparse_watches();
             }
             Failure::Unknown => {
                 watch.is_refused = true;
-                self.go_on();
+                self.start_sparse_watches();
             }
             Failure::TooOld => {
                 tracing::info!("{}: the resourceVersion has expired; listing again", watch.subject)
@@ -327,14 +327,14 @@ impl Kubernetes {
     }
 
     /// Secrets are listed when it is known which ones are wanted.
-    fn go_on(&mut self) {
-        if !self.has_all && self.has(|subject| !subject.is_sparse()) {
+    fn start_sparse_watches(&mut self) {
+        if !self.has_all && self.are_listed(|subject| !subject.is_sparse()) {
             self.sparse.start();
             self.start(Subject::is_sparse);
         }
     }
 
-    fn has(&self, which: impl Fn(&Subject) -> bool) -> bool {
+    fn are_listed(&self, which: impl Fn(&Subject) -> bool) -> bool {
         let mut watches = self.watches.iter().filter(|watch| which(&watch.subject));
         let is_done = |watch: &Watch| {
             let is_unwanted = !watch.is_started && watch.subject.kind == Kind::Namespace;
@@ -343,12 +343,12 @@ impl Kubernetes {
         watches.all(is_done)
     }
 
-    fn tell(&mut self, (id, object): Seen) {
-        let seen = self.sparse.pass((id, object), &watch_of(&self.watches));
+    fn add_seen(&mut self, (id, object): Seen) {
+        let seen = self.sparse.hold_back((id, object), &watch_of(&self.watches));
         self.batch.seen.extend(seen);
     }
 
-    fn back(&mut self, answered: Option<Instant>) {
+    fn end_outage(&mut self, answered: Option<Instant>) {
         let Some(began) = self.outage.take() else { return };
         tracing::info!(
             "the API server is back after {:.1} s; synchronised {:.2} s after its first answer",
@@ -372,7 +372,7 @@ impl Kubernetes {
     fn take_batch(&mut self) -> Option<Batch> {
         let is_first = !self.has_all;
         if is_first {
-            if !self.has(|_| true) || self.sparse.is_waiting() {
+            if !self.are_listed(|_| true) || self.sparse.is_waiting() {
                 return None;
             }
             self.has_all = true;
@@ -408,14 +408,14 @@ impl Source for Kubernetes {
         loop {
             tokio::select! {
                 biased;
-                answered = self.watch_health.whole_again() => self.back(answered),
+                answered = self.watch_health.whole_again() => self.end_outage(answered),
                 // There is always a sender: our own.
-                Some(news) = self.news.recv() => {
-                    self.take(news);
+                Some(update) = self.updates.recv() => {
+                    self.handle_update(update);
                     // Who tells without end must not keep what is told back.
                     for _ in 0..WAITING {
-                        let Ok(news) = self.news.try_recv() else { break };
-                        self.take(news);
+                        let Ok(update) = self.updates.try_recv() else { break };
+                        self.handle_update(update);
                     }
                 }
             }

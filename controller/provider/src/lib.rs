@@ -46,7 +46,7 @@ pub struct Batch {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Problem {
     /// The place of the problem.
-    pub place: Place,
+    pub place: ProblemPlace,
     /// What is wrong, and the remedy.
     pub message: String,
     /// How much of it is served.
@@ -66,7 +66,7 @@ pub enum ProblemKind {
 
 /// The place of a problem: a file, or an object of the API server.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Place {
+pub enum ProblemPlace {
     /// A file, or a document in it.
     File {
         /// The path of the file.
@@ -84,17 +84,17 @@ impl fmt::Display for Problem {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for ProblemPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Place::File { path, document } => {
+            ProblemPlace::File { path, document } => {
                 write!(f, "{}", Escaped(path.display()))?;
                 match document {
                     Some((number, line)) => write!(f, " document {number} (line {line})"),
                     None => Ok(()),
                 }
             }
-            Place::Object(object) => write!(f, "{}", Escaped(object)),
+            ProblemPlace::Object(object) => write!(f, "{}", Escaped(object)),
         }
     }
 }

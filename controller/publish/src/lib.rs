@@ -28,7 +28,7 @@ mod tests;
 mod withheld;
 
 pub use item::Item;
-pub use owners::{HostOwner, Place, View};
+pub use owners::{HostOwner, OwnedHost, View};
 pub use oxigress_net::pause::LONGEST;
 pub use withheld::Reason;
 

@@ -18,24 +18,24 @@ pub struct View<'s> {
     /// Everything that is to be served.
     pub snapshot: &'s Snapshot,
     /// Whose a host is; `None`: no object names it.
-    pub owner: &'s dyn Fn(Place<'_>) -> Option<HostOwner<'s>>,
+    pub owner: &'s dyn Fn(OwnedHost<'_>) -> Option<HostOwner<'s>>,
 }
 
 /// Where a host has an owner.
 #[derive(Clone, Copy, Debug)]
-pub enum Place<'p> {
+pub enum OwnedHost<'p> {
     /// Where Ingresses are served.
     Ingresses(&'p HostPattern),
     /// At a listener of a Gateway.
     Listener(&'p ListenerHost),
 }
 
-impl<'p> Place<'p> {
+impl<'p> OwnedHost<'p> {
     /// The host.
     pub fn host(self) -> &'p HostPattern {
         match self {
-            Place::Ingresses(host) => host,
-            Place::Listener(at) => &at.host,
+            OwnedHost::Ingresses(host) => host,
+            OwnedHost::Listener(at) => &at.host,
         }
     }
 }
@@ -239,12 +239,12 @@ pub fn listener_owner<'s>(view: &View<'s>, at: &ListenerHost) -> HostOwner<'s> {
     let has_rule = |owner: &HostOwner<'_>| {
         rules.is_empty() || rules.iter().any(|rule| rule.origin.namespace == owner.namespace)
     };
-    (view.owner)(Place::Listener(at)).filter(has_rule).unwrap_or(BY_OPERATOR)
+    (view.owner)(OwnedHost::Listener(at)).filter(has_rule).unwrap_or(BY_OPERATOR)
 }
 
 /// A host's owner; where nobody claims it, the namespace of its first rule.
 pub fn host_owner<'s>(view: &View<'s>, host: &HostPattern) -> HostOwner<'s> {
-    (view.owner)(Place::Ingresses(host)).unwrap_or_else(|| {
+    (view.owner)(OwnedHost::Ingresses(host)).unwrap_or_else(|| {
         let rule = view.snapshot.servers.get(host).and_then(|server| server.rules.first());
         let namespace = rule.map_or(OPERATOR, |rule| rule.origin.namespace.as_str());
         HostOwner { namespace, created: 0 }
@@ -392,8 +392,8 @@ mod tests {
         let server = serde_json::json!({"rules": [rule("evil"), rule("shop")]});
         let all = serde_json::json!({"servers": {"_": {"rules": [rule("evil")]}}, "listener_servers": {"80/_": server}});
         let snapshot: Snapshot = serde_json::from_value(all).unwrap();
-        let owner = |place: Place<'_>| {
-            let namespace = if matches!(place, Place::Listener(_)) { "shop" } else { "evil" };
+        let owner = |place: OwnedHost<'_>| {
+            let namespace = if matches!(place, OwnedHost::Listener(_)) { "shop" } else { "evil" };
             Some(HostOwner { namespace, created: 1 })
         };
         let owners = Owners::of(&View { snapshot: &snapshot, owner: &owner });

@@ -290,7 +290,7 @@ pub fn choose(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{HostOwner, Place};
+    use crate::{HostOwner, OwnedHost};
     use oxigress_core::model::Snapshot;
     use oxigress_core::model::policy::PolicyId;
 
@@ -316,7 +316,7 @@ mod tests {
     fn chosen(rules: &[usize], deficit: u64, has_ages: bool) -> Vec<String> {
         let snapshot = snapshot(rules);
         // a0 is the oldest host.
-        let owner = |place: Place<'_>| {
+        let owner = |place: OwnedHost<'_>| {
             let host = place.host();
             let namespace = if host.as_str().starts_with('a') { "a" } else { "b" };
             let age = i64::from(host.as_str().as_bytes()[1]);

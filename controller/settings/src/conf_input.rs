@@ -1,8 +1,8 @@
-//! The TCP and UDP listeners and the main ConfigMap's part of nginx.conf, on their way from the controller role, which
-//! knows the ConfigMaps, to the nginx role, which writes nginx.conf: a file in the runtime folder.
+//! What the nginx role renders nginx.conf from: listeners, the main ConfigMap's part, and the size of the zone, on their way
+//! from the controller role, which knows the objects, to the nginx role, which writes nginx.conf: a file in the runtime folder.
 //!
-//! Shape:   JSON. Of listeners numbers and flags alone; what they lead to is data in the zone. Of the ConfigMap texts,
-//!          which the nginx role reads with the same closed grammars as the controller role.
+//! Shape:   JSON. A listener is a port and flags; where its requests and sessions go is data in the zone. Of the ConfigMap
+//!          texts, which the nginx role reads with the same closed grammars as the controller role.
 
 use crate::StaticConfig;
 use oxigress_core::model::StreamPort;
@@ -12,17 +12,17 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-/// Its name in the runtime folder.
+/// The name of the file in the runtime folder.
 pub const FILE: &str = "streams.json";
 
-/// The same as nginx has it by now, which the nginx role writes: as it was read, refused or not.
+/// The name of the copy that the nginx role writes once nginx has taken, or refused, what it read.
 pub const SERVED: &str = "streams.served.json";
 
-/// All of them, and what holds for all.
+/// What the nginx role renders nginx.conf from, beside its own flags.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Streams {
-    /// The listeners by protocol and port.
+pub struct ConfInput {
+    /// The listeners that have their own ports: of TCP and UDP services, and of Gateways.
     pub listeners: BTreeMap<StreamPort, Listener>,
     /// What of the main ConfigMap stands in nginx.conf.
     pub settings: StaticConfig,
@@ -60,21 +60,21 @@ pub enum HttpListener {
     Https,
 }
 
-impl Streams {
-    /// Reads the file; without one there are no listeners.
+impl ConfInput {
+    /// Reads the file; without one there is nothing beside the flags.
     pub fn read(path: &Path) -> io::Result<Self> {
         match fs::read(path) {
             Ok(text) => Ok(serde_json::from_slice(&text)?),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Streams::default()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(ConfInput::default()),
             Err(error) => Err(error),
         }
     }
 
     /// Whether nginx has by now what the controller role wrote into `wanted`.
-    pub fn are_served(wanted: &Path, served: &Path) -> bool {
+    pub fn is_served(wanted: &Path, served: &Path) -> bool {
         // Without the second file nobody knows.
         let is_there = served.exists();
-        let read = |path| Streams::read(path).ok();
+        let read = |path| ConfInput::read(path).ok();
         is_there && read(wanted).is_some_and(|wanted| read(served) == Some(wanted))
     }
 

@@ -6,13 +6,14 @@
 //!            every location.
 //! Source:    ingress-nginx's ConfigMap.
 //! Knows:     the keys, the grammar that they share with annotations, and the file by which the controller role hands the
-//!            nginx role what stands in nginx.conf ([`streams`]). Both roles read the same texts with the same forms.
+//!            nginx role what stands in nginx.conf ([`conf_input`]). Both roles read the same texts with the same forms.
 //! Does not:  know Ingresses, or how nginx.conf is written.
 //!
 //! This is a crate of its own, below translation and the nginx role, because a key is one row: name, value, default and
 //! effect. Rows divided between two crates would list every key twice.
 #![forbid(unsafe_code)]
 
+pub mod conf_input;
 mod defaults;
 pub mod form;
 pub mod grammar;
@@ -22,7 +23,6 @@ mod log_format;
 mod read;
 mod settings;
 mod static_config;
-pub mod streams;
 pub mod tracing;
 
 pub use defaults::Defaults;

@@ -43,7 +43,7 @@ pub struct Summary {
 /// What becomes of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Outcome {
+pub enum ObjectOutcome {
     /// Not served, as a whole or in part: an error.
     NotServed,
     /// Served, but not as before or not as it says: a warning.
@@ -54,7 +54,7 @@ pub enum Outcome {
 #[derive(Clone, Debug, Serialize)]
 pub struct Finding {
     /// What becomes of its objects.
-    pub outcome: Outcome,
+    pub outcome: ObjectOutcome,
     /// The cause and the remedy; names of one object stand as `…` where its objects differ in them.
     pub cause: String,
     /// Whom it concerns.
@@ -73,12 +73,12 @@ pub struct Concerned {
 /// Findings on their way into groups.
 #[derive(Default)]
 struct Groups {
-    by_cause: BTreeMap<(Outcome, String), BTreeSet<Concerned>>,
-    outcomes: BTreeMap<String, Outcome>,
+    by_cause: BTreeMap<(ObjectOutcome, String), BTreeSet<Concerned>>,
+    outcomes: BTreeMap<String, ObjectOutcome>,
 }
 
 impl Groups {
-    fn add(&mut self, outcome: Outcome, object: String, message: String) {
+    fn add(&mut self, outcome: ObjectOutcome, object: String, message: String) {
         let worst = self.outcomes.entry(object.clone()).or_insert(outcome);
         *worst = outcome.min(*worst);
         let key = (outcome, without_names(&message));
@@ -91,10 +91,10 @@ impl Groups {
             ProblemKind::OtherKind => {}
             ProblemKind::UnknownField(object) => {
                 let message = message.strip_prefix(&format!("{object}: ")).unwrap_or(message);
-                self.add(Outcome::Different, object.to_string(), message.into());
+                self.add(ObjectOutcome::Different, object.to_string(), message.into());
             }
             ProblemKind::Unusable => {
-                self.add(Outcome::NotServed, problem.place.to_string(), message.clone());
+                self.add(ObjectOutcome::NotServed, problem.place.to_string(), message.clone());
             }
         }
     }
@@ -117,7 +117,7 @@ impl Groups {
         findings
     }
 
-    fn count(&self, outcome: Outcome) -> usize {
+    fn count(&self, outcome: ObjectOutcome) -> usize {
         self.outcomes.values().filter(|found| **found == outcome).count()
     }
 }
@@ -134,8 +134,8 @@ impl Report {
         problems.iter().for_each(|problem| groups.add_problem(problem));
         for (object, note) in translator.notes() {
             let outcome = match note.severity {
-                Severity::Rejected => Outcome::NotServed,
-                Severity::Warning => Outcome::Different,
+                Severity::Rejected => ObjectOutcome::NotServed,
+                Severity::Warning => ObjectOutcome::Different,
                 Severity::Note => continue,
             };
             match &note.cause {
@@ -152,7 +152,7 @@ impl Report {
         for (key, ingress) in &own {
             let object = ObjectRef::new(Kind::Ingress, (*key).clone()).to_string();
             for message in shared.differences(world, (key, ingress), prefix) {
-                groups.add(Outcome::Different, object.clone(), message);
+                groups.add(ObjectOutcome::Different, object.clone(), message);
             }
         }
         let mut objects = names_of_objects(world);
@@ -164,7 +164,7 @@ impl Report {
         let of_other_controllers = world.ingresses.keys().filter(is_others).count();
         let objects = objects.len() - of_other_controllers;
         let (not_served, different) =
-            (groups.count(Outcome::NotServed), groups.count(Outcome::Different));
+            (groups.count(ObjectOutcome::NotServed), groups.count(ObjectOutcome::Different));
         let summary = Summary {
             objects,
             ingresses: own.len(),

@@ -1,7 +1,7 @@
 //! The report for people: a summary, what was assumed, and a paragraph for each cause.
 
 use super::assume::{count, some_of};
-use super::report::{Finding, Outcome, Report, Summary};
+use super::report::{Finding, ObjectOutcome, Report, Summary};
 use oxigress_core::text::line::one_line;
 
 /// The whole text. Names and values are users' texts: a terminal gets no control byte of them.
@@ -34,10 +34,10 @@ fn summary(summary: &Summary) -> String {
     )
 }
 
-fn title(outcome: Outcome) -> &'static str {
+fn title(outcome: ObjectOutcome) -> &'static str {
     match outcome {
-        Outcome::NotServed => "not served, or in part only:",
-        Outcome::Different => "served, but differently than before or than the object says:",
+        ObjectOutcome::NotServed => "not served, or in part only:",
+        ObjectOutcome::Different => "served, but differently than before or than the object says:",
     }
 }
 

@@ -12,7 +12,7 @@ pub const PORT: &str = "10253";
 
 /// Which dashboard.
 #[derive(Args, Debug)]
-pub struct Place {
+pub struct DashboardArgs {
     /// What --dashboard-address of the program says
     #[arg(long, value_name = "ADDRESS", default_value = DASHBOARD)]
     address: SocketAddr,
@@ -22,15 +22,15 @@ pub struct Place {
 }
 
 /// The address of the page, once a browser was asked to open it.
-pub async fn open(place: &Place) -> anyhow::Result<String> {
-    let url = format!("http://{}/", place.address);
+pub async fn open(arguments: &DashboardArgs) -> anyhow::Result<String> {
+    let url = format!("http://{}/", arguments.address);
     let remedy = || {
         format!(
             "cannot connect to {url}: check that oxigress runs here with this --dashboard-address"
         )
     };
-    TcpStream::connect(place.address).await.with_context(remedy)?;
-    if !place.no_browser {
+    TcpStream::connect(arguments.address).await.with_context(remedy)?;
+    if !arguments.no_browser {
         let mut browser = Command::new("xdg-open");
         browser.arg(&url).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         // Without a desktop the address is what there is.

@@ -1,6 +1,6 @@
 //! Wires the parts of the controller role and starts its loop.
 
-use super::{Controller, InFlight};
+use super::{Connection, Controller};
 use crate::flags::{DASHBOARD, Flags};
 use crate::metrics::{ChangeToLive, Metrics};
 use crate::{cluster, health, local, parent};
@@ -14,7 +14,7 @@ use oxigress_provider::kubernetes::{Kubernetes, WatchHealth};
 use oxigress_provider::{Batch, Source};
 use oxigress_publish::Publisher;
 use oxigress_publish::client::Client;
-use oxigress_settings::streams;
+use oxigress_settings::conf_input;
 use oxigress_status::Status;
 use oxigress_supervisor::process::drain;
 use oxigress_supervisor::process::signals::Signals;
@@ -42,12 +42,12 @@ pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
     let mut signals = Signals::new()?;
     let listener = listen(flags).await?;
     let arrival = Arrival::watch(&runtime.socket()).context("watching the runtime folder")?;
-    let served = runtime.file(streams::SERVED);
-    let conf_arrival = Arrival::watch(&served).context("watching the runtime folder")?;
+    let conf_served = runtime.file(conf_input::SERVED);
+    let conf_arrival = Arrival::watch(&conf_served).context("watching the runtime folder")?;
     let checks = Arc::new(Checks::default());
-    let questions = start_webhook(flags, checks.clone()).await?;
+    let reviews = start_webhook(flags, checks.clone()).await?;
     let status = start_status(flags, cluster, &options)?;
-    let lookers = start_dashboard(flags, &runtime).await?;
+    let dashboard_queries = start_dashboard(flags, &runtime).await?;
     let telemetry = Telemetry::start(runtime.socket());
     let (metrics, scrapes) = Metrics::new(flags, &runtime, checks, telemetry.counts());
     let leadership = status.as_ref().and_then(Status::leadership);
@@ -66,24 +66,24 @@ pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
         translator,
         reviews: Reviews::default(),
         publisher: Publisher::new(flags.namespace_bytes_max.0),
-        flight: InFlight::Landed(Client::new(runtime.socket())),
+        connection: Connection::Idle(Client::new(runtime.socket())),
         wait_until: Instant::now(),
         has_all: false,
         is_incomplete: false,
         applied_at: None,
         resolver,
         external_names: BTreeSet::new(),
-        streams: runtime.file(streams::FILE),
+        conf_input: runtime.file(conf_input::FILE),
         answers_by: None,
         watch_health,
-        served,
+        conf_served,
         conf_by: None,
         live: ChangeToLive::default(),
         telemetry,
         reporter: status.as_ref().map(Status::reporter),
     };
     tokio::select! {
-        () = controller.run(batches, reports, (arrival, conf_arrival), scrapes, questions, lookers) => {
+        () = controller.run(batches, reports, (arrival, conf_arrival), scrapes, reviews, dashboard_queries) => {
             anyhow::bail!("the provider of objects stopped unexpectedly")
         }
         // The loop goes on meanwhile: endpoints may go too, and what is told of Ingresses still counts.

@@ -57,7 +57,7 @@ pub struct Draft {
 
 /// What became of a draft.
 #[derive(Debug)]
-pub enum Outcome {
+pub enum EventOutcome {
     /// The Event is written.
     Said,
     /// The object is gone, or the API server refuses.
@@ -266,10 +266,10 @@ impl EventQueue {
     }
 
     /// What became of a draft.
-    pub fn apply(&mut self, draft: Draft, outcome: &Outcome, now: Instant) {
+    pub fn apply(&mut self, draft: Draft, outcome: &EventOutcome, now: Instant) {
         match outcome {
-            Outcome::Said | Outcome::Refused(_) => self.unreachable = None,
-            Outcome::Unreachable(_) => {
+            EventOutcome::Said | EventOutcome::Refused(_) => self.unreachable = None,
+            EventOutcome::Unreachable(_) => {
                 let failures = self.unreachable.map_or(0, |(_, failures)| failures + 1).min(10);
                 let [shortest, longest] = UNREACHABLE;
                 let pause = shortest.saturating_mul(1 << failures).min(longest);
@@ -280,7 +280,7 @@ impl EventQueue {
         let Some(subject) = self.subjects.get_mut(&draft.object) else { return };
         let key = key_of(draft.reason, &draft.message);
         match outcome {
-            Outcome::Unreachable(_) if is_leader => {
+            EventOutcome::Unreachable(_) if is_leader => {
                 let text = (draft.reason, draft.message);
                 // Meanwhile something else may have been decided.
                 if !draft.is_warning {
@@ -290,8 +290,8 @@ impl EventQueue {
                     subject.unsaid.insert(0, text);
                 }
             }
-            Outcome::Unreachable(_) | Outcome::Refused(_) => {}
-            Outcome::Said => {
+            EventOutcome::Unreachable(_) | EventOutcome::Refused(_) => {}
+            EventOutcome::Said => {
                 subject.said.retain(|(said, _)| *said != key);
                 subject.said.push((key, draft.count.saturating_add(1)));
                 if subject.said.len() > MAX_SAID {

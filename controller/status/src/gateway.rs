@@ -9,7 +9,7 @@
 
 mod merge;
 
-use crate::write::{Outcome, contest_pause, outcome};
+use crate::write::{WriteOutcome, contest_pause, outcome};
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
 use kube::{Api, Client};
 use oxigress_objects::gateway::GROUP;
@@ -196,7 +196,7 @@ impl GatewayQueue {
                     entry.seen = Some(seen.clone());
                 }
             }
-            GatewayOutcome::Not(Outcome::Gone) => entry.seen = None,
+            GatewayOutcome::Not(WriteOutcome::Gone) => entry.seen = None,
             GatewayOutcome::Not(_) => {
                 let pause = AGAIN[0].saturating_mul(1 << entry.failures.min(10)).min(AGAIN[1]);
                 entry.failures = entry.failures.saturating_add(1);
@@ -219,7 +219,7 @@ pub enum GatewayOutcome {
     /// It stands so.
     Written(ObjectStatus),
     /// It does not.
-    Not(Outcome),
+    Not(WriteOutcome),
 }
 
 fn resource(kind: Kind) -> ApiResource {
@@ -377,7 +377,7 @@ mod tests {
         queue.want(object(), class(true));
         queue.publish(object(), seen(1, Value::Null));
         let write = queue.next(now).unwrap();
-        queue.apply(write, &GatewayOutcome::Not(Outcome::Conflict), now);
+        queue.apply(write, &GatewayOutcome::Not(WriteOutcome::Conflict), now);
         assert!(queue.next(now).is_none());
         queue.publish(object(), seen(2, Value::Null));
         let at = queue.wakes_at(now).unwrap();

@@ -39,7 +39,7 @@ pub struct Write {
 
 /// What became of a write.
 #[derive(Debug)]
-pub enum Outcome {
+pub enum WriteOutcome {
     /// The status was written and is this now.
     Written(Published),
     /// Somebody changed the Ingress meanwhile.
@@ -191,14 +191,14 @@ impl StatusQueue {
     }
 
     /// What became of the write of a key.
-    pub fn apply(&mut self, write: Write, outcome: Outcome, now: Instant) {
+    pub fn apply(&mut self, write: Write, outcome: WriteOutcome, now: Instant) {
         let Write { key, seen, .. } = write;
         self.under_way.remove(&key);
-        if !matches!(outcome, Outcome::Unreachable(_)) {
+        if !matches!(outcome, WriteOutcome::Unreachable(_)) {
             self.unreachable = None;
         }
         match outcome {
-            Outcome::Written(published) => {
+            WriteOutcome::Written(published) => {
                 if let Some(entry) = self.ingresses.get_mut(&key) {
                     let undone = match entry.written {
                         Some((at, undone)) if now < at + CONTEST => undone.saturating_add(1),
@@ -211,16 +211,16 @@ impl StatusQueue {
                     }
                 }
             }
-            Outcome::Conflict => drop(self.paused.insert(key.clone(), now + CONFLICT)),
-            Outcome::Gone => {
+            WriteOutcome::Conflict => drop(self.paused.insert(key.clone(), now + CONFLICT)),
+            WriteOutcome::Gone => {
                 if let Some(entry) = self.ingresses.get_mut(&key)
                     && entry.published.as_ref() == Some(&seen)
                 {
                     entry.published = None;
                 }
             }
-            Outcome::Refused(_) => drop(self.paused.insert(key.clone(), now + REFUSED)),
-            Outcome::Unreachable(_) => {
+            WriteOutcome::Refused(_) => drop(self.paused.insert(key.clone(), now + REFUSED)),
+            WriteOutcome::Unreachable(_) => {
                 // Ten writes fail together.
                 let failures = match self.unreachable {
                     Some((until, failures)) if now < until => failures,
@@ -249,7 +249,7 @@ pub fn contest_pause(undone: u32) -> Duration {
 }
 
 /// Asks the API server to replace the addresses of one Ingress.
-pub async fn write(client: &Client, write: &Write) -> Outcome {
+pub async fn write(client: &Client, write: &Write) -> WriteOutcome {
     let api: Api<Ingress> = Api::namespaced(client.clone(), &write.key.namespace);
     let text = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
     let entries: Vec<_> = write
@@ -267,7 +267,7 @@ pub async fn write(client: &Client, write: &Write) -> Outcome {
     });
     let patch = Patch::Merge(patch);
     match api.patch_status(&write.key.name, &PatchParams::default(), &patch).await {
-        Ok(ingress) => Outcome::Written(published(&ingress)),
+        Ok(ingress) => WriteOutcome::Written(published(&ingress)),
         Err(error) => outcome(&error),
     }
 }
@@ -289,13 +289,13 @@ pub fn published(ingress: &Ingress) -> Published {
 }
 
 /// What an error is to a write.
-pub fn outcome(error: &Error) -> Outcome {
+pub fn outcome(error: &Error) -> WriteOutcome {
     let why = crate::explain::explain(error);
     match error {
-        Error::Api(status) if status.is_not_found() => Outcome::Gone,
-        Error::Api(status) if status.is_conflict() => Outcome::Conflict,
-        Error::Api(status) if status.code < 500 && status.code != 429 => Outcome::Refused(why),
-        _ => Outcome::Unreachable(why),
+        Error::Api(status) if status.is_not_found() => WriteOutcome::Gone,
+        Error::Api(status) if status.is_conflict() => WriteOutcome::Conflict,
+        Error::Api(status) if status.code < 500 && status.code != 429 => WriteOutcome::Refused(why),
+        _ => WriteOutcome::Unreachable(why),
     }
 }
 
@@ -365,13 +365,13 @@ mod tests {
         let (mut status_queue, now) = status_queue("1");
         add(&mut status_queue, "a", seen("a", 1, &[]), now);
         let write = status_queue.next(now).unwrap();
-        status_queue.apply(write, Outcome::Conflict, now);
+        status_queue.apply(write, WriteOutcome::Conflict, now);
         assert_eq!(status_queue.next(now), None);
         assert_eq!(status_queue.wakes_at(), Some(now + CONFLICT));
         status_queue.publish(key("a"), Some(seen("a", 2, &[])), now);
         let write = status_queue.next(now).unwrap();
         assert_eq!(write.seen.version, "2");
-        status_queue.apply(write, Outcome::Conflict, now);
+        status_queue.apply(write, WriteOutcome::Conflict, now);
         let later = now + CONFLICT;
         assert!(status_queue.next(later).is_some());
     }
@@ -384,7 +384,7 @@ mod tests {
         // Somebody undoes it, and the watch is faster than our answer.
         status_queue.publish(key("a"), Some(seen("a", 3, &["9"])), now);
         assert_eq!(status_queue.next(now), None);
-        status_queue.apply(write, Outcome::Written(seen("a", 2, &["1"])), now);
+        status_queue.apply(write, WriteOutcome::Written(seen("a", 2, &["1"])), now);
         assert_eq!(status_queue.next(now).unwrap().seen.version, "3");
     }
 
@@ -400,7 +400,11 @@ mod tests {
             }
             if let Some(write) = status_queue.next(now) {
                 writes += 1;
-                status_queue.apply(write, Outcome::Written(seen("a", 2 * version, &["1"])), now);
+                status_queue.apply(
+                    write,
+                    WriteOutcome::Written(seen("a", 2 * version, &["1"])),
+                    now,
+                );
                 status_queue.publish(key("a"), Some(seen("a", 2 * version + 1, &["9"])), now);
             }
             now += Duration::from_millis(100);
@@ -419,7 +423,7 @@ mod tests {
             let writes: Vec<_> = std::iter::from_fn(|| status_queue.next(now)).collect();
             assert_eq!(writes.len(), 3);
             for write in writes {
-                status_queue.apply(write, Outcome::Unreachable("x".into()), now);
+                status_queue.apply(write, WriteOutcome::Unreachable("x".into()), now);
             }
             assert_eq!(status_queue.next(now), None);
             let wakes_at = status_queue.wakes_at().unwrap();
@@ -437,7 +441,7 @@ mod tests {
         let write = status_queue.next(now).unwrap();
         status_queue.publish(key("a"), None, now);
         status_queue.serve(key("a"), false, now);
-        status_queue.apply(write, Outcome::Gone, now);
+        status_queue.apply(write, WriteOutcome::Gone, now);
         assert!(status_queue.ingresses.is_empty() && status_queue.is_done());
     }
 
@@ -447,7 +451,7 @@ mod tests {
         add(&mut status_queue, "a", seen("a", 1, &["1"]), now);
         add(&mut status_queue, "b", seen("b", 1, &["9"]), now);
         let write = status_queue.next(now).unwrap();
-        status_queue.apply(write, Outcome::Refused("x".into()), now);
+        status_queue.apply(write, WriteOutcome::Refused("x".into()), now);
         status_queue.want(Vec::new(), now);
         let keys: Vec<_> =
             std::iter::from_fn(|| status_queue.next(now)).map(|write| write.key).collect();

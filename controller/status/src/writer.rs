@@ -1,11 +1,11 @@
 //! The task that writes: takes what is new, and does what is due.
 
 use crate::address::{AddressError, Trigger};
-use crate::event::{Draft, EventQueue};
+use crate::event::{Draft, EventOutcome, EventQueue};
 use crate::gateway::{self, GatewayOutcome, GatewayQueue, GatewayWrite};
 use crate::lease::Leadership;
 use crate::update::Mailbox;
-use crate::write::{Outcome, StatusQueue, Write};
+use crate::write::{StatusQueue, Write, WriteOutcome};
 use crate::{Change, Update, address, event, write};
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
@@ -31,7 +31,7 @@ const END: Duration = Duration::from_secs(60);
 /// The time between two log lines about one cause.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
-pub type PendingEvent = BoxFuture<'static, (Draft, event::Outcome)>;
+pub type PendingEvent = BoxFuture<'static, (Draft, EventOutcome)>;
 pub type Reading =
     BoxFuture<'static, Result<Vec<oxigress_objects::published::Address>, AddressError>>;
 
@@ -53,7 +53,7 @@ pub struct Writer {
     pub gateway_queue: GatewayQueue,
     pub gateway_writes: JoinSet<(GatewayWrite, GatewayOutcome)>,
     pub event_queue: EventQueue,
-    pub writes: JoinSet<(Write, Outcome)>,
+    pub writes: JoinSet<(Write, WriteOutcome)>,
     pub pending_event: Option<PendingEvent>,
     /// When something may be said.
     pub speak_at: Option<Instant>,
@@ -103,7 +103,7 @@ impl Writer {
             }
             (draft, outcome) = pending_unless(&mut self.pending_event) => {
                 self.pending_event = None;
-                if let event::Outcome::Refused(Some(why)) | event::Outcome::Unreachable(why) = &outcome {
+                if let EventOutcome::Refused(Some(why)) | EventOutcome::Unreachable(why) = &outcome {
                     self.causes.warn("event", format!("Event of {}: {why}", draft.object));
                 }
                 self.event_queue.apply(draft, &outcome, Instant::now());
@@ -166,7 +166,7 @@ impl Writer {
             // Not after the end of the time in which nobody else begins.
             let until = until.min(now + TIMEOUT);
             self.writes.spawn(async move {
-                let late = || Outcome::Unreachable("the API server does not answer".into());
+                let late = || WriteOutcome::Unreachable("the API server does not answer".into());
                 let outcome = timeout_at(until, write::write(&client, &write)).await;
                 (write, outcome.unwrap_or_else(|_| late()))
             });
@@ -181,7 +181,7 @@ impl Writer {
         {
             let client = self.client.clone();
             self.gateway_writes.spawn(async move {
-                let late = || Outcome::Unreachable("the API server does not answer".into());
+                let late = || WriteOutcome::Unreachable("the API server does not answer".into());
                 let outcome = timeout_at(until, gateway::write(&client, &write)).await;
                 (write, outcome.unwrap_or_else(|_| GatewayOutcome::Not(late())))
             });
@@ -192,7 +192,7 @@ impl Writer {
         let object = &write.object;
         match &outcome {
             GatewayOutcome::Written(_) => tracing::debug!("{object}: status written"),
-            GatewayOutcome::Not(Outcome::Refused(why) | Outcome::Unreachable(why)) => {
+            GatewayOutcome::Not(WriteOutcome::Refused(why) | WriteOutcome::Unreachable(why)) => {
                 self.causes.warn("gateway", format!("status of {object}: {why}"));
             }
             GatewayOutcome::Not(_) => {}
@@ -294,19 +294,19 @@ impl Writer {
         self.read_at = Some(self.read_at.map_or(at, |ring| ring.min(at)));
     }
 
-    fn apply(&mut self, write: Write, outcome: Outcome) {
+    fn apply(&mut self, write: Write, outcome: WriteOutcome) {
         let key = &write.key;
         match &outcome {
-            Outcome::Written(_) => tracing::debug!("Ingress {key}: status written"),
-            Outcome::Refused(why) => {
+            WriteOutcome::Written(_) => tracing::debug!("Ingress {key}: status written"),
+            WriteOutcome::Refused(why) => {
                 self.causes.warn("refused", format!("status of Ingress {key}: {why}"));
             }
-            Outcome::Unreachable(why) => {
+            WriteOutcome::Unreachable(why) => {
                 self.causes.warn("unreachable", format!("status of Ingress {key}: {why}"));
             }
-            Outcome::Conflict | Outcome::Gone => {}
+            WriteOutcome::Conflict | WriteOutcome::Gone => {}
         }
-        let is_final = self.is_ending && matches!(outcome, Outcome::Refused(_));
+        let is_final = self.is_ending && matches!(outcome, WriteOutcome::Refused(_));
         let (key, now) = (key.clone(), Instant::now());
         self.status_queue.apply(write, outcome, now);
         if is_final {
@@ -343,19 +343,19 @@ impl Writer {
     }
 }
 
-async fn report(client: Client, mut draft: Draft, instance: String) -> (Draft, event::Outcome) {
+async fn report(client: Client, mut draft: Draft, instance: String) -> (Draft, EventOutcome) {
     let said = async {
         if draft.uid.is_empty() {
             match event::uid(&client, &draft.object).await {
                 Ok(Some(uid)) => draft.uid = uid,
-                Ok(None) => return event::Outcome::Refused(None),
+                Ok(None) => return EventOutcome::Refused(None),
                 Err(error) => return event::outcome(&error),
             }
         }
         let event = event::event(&draft, &instance, Timestamp::now());
         event::report(&client, &event, draft.count).await
     };
-    let late = |_| event::Outcome::Unreachable("the API server does not answer".into());
+    let late = |_| EventOutcome::Unreachable("the API server does not answer".into());
     let outcome = timeout(TIMEOUT, said).await.unwrap_or_else(late);
     (draft, outcome)
 }

@@ -13,7 +13,7 @@ pub mod zone;
 use crate::options::{Journal, Options};
 use crate::runtime::Runtime;
 use oxigress_settings::StaticConfig;
-use oxigress_settings::streams::Streams;
+use oxigress_settings::conf_input::ConfInput;
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::{Ipv6Addr, TcpListener};
@@ -227,10 +227,10 @@ pub fn render(
     runtime: &Runtime,
     module: &Path,
     machine: &Machine,
-    streams: &Streams,
+    input: &ConfInput,
 ) -> String {
-    let keys = &streams.settings;
-    let workers = workers(options, streams);
+    let keys = &input.settings;
+    let workers = workers(options, input);
     let files = Files::divide(machine.open_files, workers as u64).said(keys);
     let user = match &machine.worker_user {
         Some((user, group)) => format!("user {user} {group};"),
@@ -250,16 +250,16 @@ pub fn render(
         ("worker_processes", workers.to_string()),
         ("max_open_files", files.max_open.to_string()),
         ("worker_connections", files.connections.to_string()),
-        ("zone_size", format!("{}k", streams.zone_bytes.max(options.zone_bytes) >> 10)),
+        ("zone_size", format!("{}k", input.zone_bytes.max(options.zone_bytes) >> 10)),
         ("journal", journal(options, machine)),
         ("metrics", metrics(options)),
         ("ssl_session_ticket_key", tickets::line(runtime, keys)),
         ("buffers", buffers(machine)),
         ("destinations", format!("ingress_destinations{};", options.destinations)),
-        ("stream", stream::block(options, runtime, machine, streams)),
+        ("stream", stream::block(options, runtime, machine, input)),
         ("health_check_path", options.health_check_path.clone()),
         ("listen_status", listen_status),
-        ("listen_gateways", keys::gateway_listeners(machine, streams)),
+        ("listen_gateways", keys::gateway_listeners(machine, input)),
     ]);
     let values: BTreeMap<_, _> = values.into_iter().collect();
     fill(|name| match values.get(name) {
@@ -292,8 +292,8 @@ fn fill(value_of: impl Fn(&str) -> String) -> String {
 }
 
 /// Worker processes: the ConfigMap's number, else the flag's.
-pub fn workers(options: &Options, streams: &Streams) -> usize {
-    streams.settings.text("worker-processes").parse().unwrap_or(options.worker_processes)
+pub fn workers(options: &Options, input: &ConfInput) -> usize {
+    input.settings.text("worker-processes").parse().unwrap_or(options.worker_processes)
 }
 
 #[cfg(test)]

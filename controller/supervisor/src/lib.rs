@@ -21,7 +21,7 @@ pub use options::{Journal, Options, Ports};
 use anyhow::Context;
 use master::{Master, Masters};
 use nginx::Nginx;
-use oxigress_settings::streams;
+use oxigress_settings::conf_input;
 use process::drain::{self, Drain, ShutdownRequest};
 use process::signals::Signals;
 use runtime::Runtime;
@@ -41,7 +41,7 @@ pub async fn run(options: &Options) -> anyhow::Result<ExitCode> {
     let mut orders = Orders::new()?;
     master::adopt_orphans();
     let mut arrival =
-        Arrival::watch(&runtime.file(streams::FILE)).context("watching the runtime folder")?;
+        Arrival::watch(&runtime.file(conf_input::FILE)).context("watching the runtime folder")?;
     let nginx = Nginx::prepare(options, runtime)?;
     let mut watched = Watched::first(&nginx, options).await?;
     let mut drain = Drain::of(options.shutdown_grace_period);

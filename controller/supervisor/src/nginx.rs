@@ -11,7 +11,7 @@ use crate::ports;
 use crate::runtime::{Runtime, folder_for_conf};
 use anyhow::{Context, ensure};
 use oxigress_settings::StaticConfig;
-use oxigress_settings::streams::Streams;
+use oxigress_settings::conf_input::ConfInput;
 use rustix::process::Signal;
 use std::fs;
 use std::io::{self, Write};
@@ -74,7 +74,7 @@ impl Nginx {
             // One that runs may have them itself.
             Some(_) => {
                 let zone_bytes = sizes.choose(wanted.zone_bytes);
-                let live = Streams { zone_bytes, ..wanted.clone() };
+                let live = ConfInput { zone_bytes, ..wanted.clone() };
                 Listeners { read: wanted, live, ..Listeners::default() }
             }
             None => Listeners::default().next(wanted, machine.has_ipv6, sizes),

@@ -6,7 +6,7 @@ use crate::master::upgrade::{self, Step, Upgrade};
 use crate::nginx::Nginx;
 use crate::options::Options;
 use anyhow::bail;
-use oxigress_settings::streams;
+use oxigress_settings::conf_input;
 use rustix::process::Signal;
 use std::fs;
 use std::future::pending;
@@ -46,7 +46,7 @@ pub struct Watched<'n> {
 impl<'n> Watched<'n> {
     pub async fn first(nginx: &'n Nginx, options: &Options) -> anyhow::Result<Self> {
         // What was served before this run says nothing of it.
-        let _ = fs::remove_file(nginx.runtime.file(streams::SERVED));
+        let _ = fs::remove_file(nginx.runtime.file(conf_input::SERVED));
         let adopted = nginx.adopt();
         let is_first = adopted.is_none();
         let (master, upgrade, reload) = match adopted {
@@ -83,7 +83,7 @@ impl<'n> Watched<'n> {
     pub fn tell_what_is_served(&mut self) {
         self.reload = None;
         let listeners = self.nginx.listeners.lock().unwrap_or_else(PoisonError::into_inner);
-        let path = self.nginx.runtime.file(streams::SERVED);
+        let path = self.nginx.runtime.file(conf_input::SERVED);
         if let Err(error) = listeners.read.write(&path) {
             tracing::warn!(
                 "cannot write {}: {error}; the first publication of the controller role is delayed",

@@ -26,7 +26,7 @@ mod tracing;
 mod upstream_tls;
 
 pub use client_tls::ClientTls;
-pub use reader::Place;
+pub use reader::IngressContext;
 pub use redirects::Hosts;
 
 use crate::backend_ref::BackendRef;
@@ -103,7 +103,7 @@ pub struct Read {
 
 /// Reads all annotations with `prefix`.
 pub fn parse(
-    place: Place<'_>,
+    context: IngressContext<'_>,
     all: &BTreeMap<String, String>,
     prefix: &str,
     settings: &Settings,
@@ -114,7 +114,7 @@ pub fn parse(
         force_ssl_redirect: settings.force_ssl_redirect,
         ..Annotations::default()
     };
-    let mut reader = Reader::new(place, prefix, all);
+    let mut reader = Reader::new(context, prefix, all);
     reader.flag("ssl-redirect", &mut found.ssl_redirect);
     reader.flag("force-ssl-redirect", &mut found.force_ssl_redirect);
     let mut host = HostSettings::default();
@@ -162,7 +162,7 @@ fn read_policies(
     host: &mut HostSettings,
     compiler: &mut Compiler<'_>,
 ) {
-    let mut policies = reader.place.defaults.policies.clone();
+    let mut policies = reader.context.defaults.policies.clone();
     reader.flag("use-regex", &mut found.use_regex);
     host.hosts = redirects::read(reader, &mut policies);
     proxying::read(reader, &mut policies);
@@ -282,9 +282,10 @@ mod tests {
 
     fn read_with(defaults: &Defaults, all: &BTreeMap<String, String>) -> (Annotations, Vec<Note>) {
         let (world, ingress) = (World::default(), Key::new("n", "a"));
-        let place = Place { world: &world, ingress: &ingress, defaults, https_port: 443 };
+        let context =
+            IngressContext { world: &world, ingress: &ingress, defaults, https_port: 443 };
         let settings = Settings::default();
-        let read = parse(place, all, "x.io", &settings, &mut Compiler::new([]));
+        let read = parse(context, all, "x.io", &settings, &mut Compiler::new([]));
         (read.annotations, read.notes)
     }
 

@@ -3,7 +3,7 @@
 
 use crate::annotation;
 use crate::*;
-use annotation::{Place, Read, table};
+use annotation::{IngressContext, Read, table};
 use oxigress_core::model::policy::{Access, Policies};
 use oxigress_fuzz::{SEPARATOR, check};
 use oxigress_objects::document::{self, Found};
@@ -82,14 +82,14 @@ fn fuzz_annotations() {
         let all = said.iter().map(|(name, text)| (format!("{PREFIX}/{name}"), (*text).to_owned()));
         let all: BTreeMap<_, _> = all.collect();
         WORLD.with(|kept| {
-            let place = Place {
+            let context = IngressContext {
                 world: kept.get_or_init(world),
                 ingress: &Key::new("default", "shop"),
                 defaults: &Defaults::default(),
                 https_port: 443,
             };
             let read = annotation::parse(
-                place,
+                context,
                 &all,
                 PREFIX,
                 &Settings::default(),

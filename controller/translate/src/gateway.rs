@@ -55,7 +55,7 @@ use oxigress_objects::service::Service;
 use oxigress_objects::verdict::Note;
 use oxigress_objects::{Key, Kind, ObjectRef, World};
 use oxigress_settings::Settings;
-use oxigress_settings::streams::Listener;
+use oxigress_settings::conf_input::Listener;
 use room::Room;
 use route::CompiledRoute;
 use std::collections::{BTreeMap, BTreeSet};

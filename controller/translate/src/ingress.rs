@@ -8,7 +8,7 @@ pub use claims::{Claim, Claims};
 
 use crate::Options;
 use crate::annotation::balancing::{self, Balancing};
-use crate::annotation::{self, Annotations, HostSettings, Place};
+use crate::annotation::{self, Annotations, HostSettings, IngressContext};
 use crate::backend_ref::BackendRef;
 use crate::host::owner::{self, Sealed};
 use crate::patterns::Compiler;
@@ -73,11 +73,15 @@ pub fn parse(
     if let Some(unread) = refuse(world, options, key, ingress) {
         return unread;
     }
-    let place =
-        Place { world, ingress: key, defaults: &settings.defaults, https_port: options.https_port };
+    let context = IngressContext {
+        world,
+        ingress: key,
+        defaults: &settings.defaults,
+        https_port: options.https_port,
+    };
     let annotation::Read { annotations, mut host, mut notes, referred, bundles } =
         annotation::parse(
-            place,
+            context,
             &ingress.annotations,
             &options.annotations_prefix,
             settings,

@@ -18,7 +18,7 @@ use crate::host::alias::Alias;
 use crate::host::aliases;
 use crate::host::certificate;
 use crate::host::merge;
-use crate::host::owner::{self, Held, Holder, HostOwnership, HostView};
+use crate::host::owner::{self, HostOwnership, HostView, OwnerDecision, ServedFrom};
 use crate::ingress::class;
 use crate::ingress::class::Choice;
 use crate::ingress::inspect;
@@ -234,13 +234,13 @@ impl Translator {
         let mut others = BTreeSet::new();
         for (host, paths) in claims.hosts.iter() {
             let paths: BTreeSet<&str> = paths.iter().map(|claim| claim.path.as_str()).collect();
-            let held = older_self.into_iter().flat_map(|old| old.claims_on(host));
-            let held: BTreeSet<&str> = held.map(|claim| claim.path.as_str()).collect();
+            let had_paths = older_self.into_iter().flat_map(|old| old.claims_on(host));
+            let had_paths: BTreeSet<&str> = had_paths.map(|claim| claim.path.as_str()).collect();
             for other in self.claims_on(host).into_iter().filter(|other| other.key != claims.key) {
                 others.insert(&other.key);
                 let is_older = (claims.created, &claims.key) < (other.created, &other.key);
                 let is_taken =
-                    |path: &&str| paths.contains(path) && !(is_older && held.contains(path));
+                    |path: &&str| paths.contains(path) && !(is_older && had_paths.contains(path));
                 let theirs = other.claims_on(host).iter();
                 let Some(path) = theirs.map(|claim| claim.path.as_str()).find(is_taken) else {
                     continue;
@@ -314,17 +314,17 @@ impl Translator {
             let onto = own.iter().filter(|(alias, _)| alias.host == *host);
             aliases.extend(onto.map(|(alias, source)| (alias, source)));
             aliases.sort();
-            let held = owner::hold(
+            let decided = owner::decide(
                 mode,
                 host,
                 &self.claims_among(host, claims),
                 &aliases,
                 self.gateway_claims.get(host),
             );
-            let lost = self.take_over(host, &held, claims);
+            let lost = self.take_over(host, &decided, claims);
             notes.extend(lost.or_else(|| self.take_default_host(host, claims)));
-            let mut refusals = held.notes;
-            if let Holder::Claims(view) = &held.holder
+            let mut refusals = decided.notes;
+            if let ServedFrom::Claims(view) = &decided.served_from
                 && claims.hosts.contains_key(host)
             {
                 refusals.extend(self.merge_one(host, view).refusals);
@@ -336,19 +336,24 @@ impl Translator {
     }
 
     /// An old Ingress that names a new host would be its oldest, or the one that a listener leaves it to.
-    fn take_over(&self, host: &HostPattern, held: &Held<'_>, claims: &Claims) -> Option<Note> {
-        let (Age { created, key: owner }, kind) = match held.kind {
-            Kind::Gateway => self.heir(host, held.kind)?,
+    fn take_over(
+        &self,
+        host: &HostPattern,
+        decided: &OwnerDecision<'_>,
+        claims: &Claims,
+    ) -> Option<Note> {
+        let (Age { created, key: owner }, kind) = match decided.kind {
+            Kind::Gateway => self.successor(host, decided.kind)?,
             _ => {
-                let Held { by, kind, .. } = self.hold(host);
+                let OwnerDecision { by, kind, .. } = self.decide_owner(host);
                 (by?, kind)
             }
         };
-        let is_taken = match held.kind {
+        let is_taken = match decided.kind {
             Kind::Gateway => {
                 claims.canary().is_none() && claims.age().borrowed() < (created, &owner)
             }
-            _ => held.by.as_ref().is_some_and(|by| by.key == claims.key),
+            _ => decided.by.as_ref().is_some_and(|by| by.key == claims.key),
         };
         (is_taken && owner.namespace != claims.key.namespace).then(|| {
             Note::rejected(format!(

@@ -35,8 +35,8 @@ use oxigress_objects::verdict::{Note, VerdictChanges, Verdicts};
 use oxigress_objects::{Changed, Key, Kind, ObjectRef, World};
 use oxigress_settings as settings;
 use oxigress_settings::Settings;
+use oxigress_settings::conf_input::ConfInput;
 use oxigress_settings::grammar::url;
-use oxigress_settings::streams::Streams;
 use oxigress_settings::tracing::Exporter;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -98,7 +98,7 @@ pub struct Translator {
     /// Hosts and the URLs that their policies name, with the Ingress that says so.
     pub(crate) urls: Relation<HostPattern, (BackendId, Key)>,
     pub(crate) streams: BTreeMap<StreamPort, stream::Entry>,
-    pub(crate) is_new_streams: bool,
+    pub(crate) is_new_conf_input: bool,
     pub(crate) notes: Notes,
     pub(crate) patch: Patch,
     pub(crate) is_first: bool,
@@ -140,7 +140,7 @@ impl Translator {
             urls: Relation::default(),
             is_new_external_names: false,
             streams: BTreeMap::new(),
-            is_new_streams: true,
+            is_new_conf_input: true,
             notes: Notes::default(),
             patch: Patch::default(),
             is_first: true,
@@ -192,14 +192,14 @@ impl Translator {
     }
 
     /// The TCP and UDP listeners, if they are others than when this was last asked.
-    pub fn take_streams(&mut self) -> Option<Streams> {
-        let is_new = std::mem::take(&mut self.is_new_streams);
+    pub fn take_conf_input(&mut self) -> Option<ConfInput> {
+        let is_new = std::mem::take(&mut self.is_new_conf_input);
         let streams = self.streams.iter().map(|(port, entry)| (*port, entry.listener));
         let listeners = self.gateway_listeners().chain(streams);
-        is_new.then(|| Streams {
+        is_new.then(|| ConfInput {
             listeners: listeners.collect(),
             settings: self.settings.static_config.clone(),
-            ..Streams::default()
+            ..ConfInput::default()
         })
     }
 
@@ -304,7 +304,7 @@ impl Translator {
         let object = ObjectRef::new(Kind::ConfigMap, key);
         self.notes.set(Part::Settings, notes.into_iter().map(|note| (object.clone(), note)));
         let is_new = settings != self.settings;
-        self.is_new_streams |= settings.static_config != self.settings.static_config;
+        self.is_new_conf_input |= settings.static_config != self.settings.static_config;
         self.settings = settings;
         is_new
     }

@@ -109,7 +109,7 @@ impl<V, K: Hash + Eq + Clone, S: BuildHasher + Default> Cache<V, K, S> {
         }
     }
 
-    /// The number of entries.
+    /// How many entries are kept now, whatever their bytes.
     pub fn len(&self) -> usize {
         self.entries.len()
     }

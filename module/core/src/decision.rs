@@ -62,7 +62,7 @@ pub enum Answer {
     Redirect {
         /// A status between 301 and 308.
         code: u16,
-        /// The value of `Location`.
+        /// The absolute URL that stands in `Location`.
         location: Vec<u8>,
     },
 }
@@ -98,19 +98,19 @@ pub struct Route<'g, G: Generation<'g>> {
     pub error: Option<u16>,
 }
 
-/// Who serves a request.
+/// The backend that serves a request, with its endpoints as the generation has them.
 #[derive(Clone, Copy)]
 pub struct Destination<'g, E> {
-    /// The backend.
+    /// Which of the backends that the rule may lead to serves.
     pub backend: Backend<'g>,
     /// Its endpoints; `None`: there is no backend.
     pub endpoints: Option<E>,
 }
 
-/// The backend that serves.
+/// Which of the backends that a rule may lead to serves the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backend<'g> {
-    /// There is none.
+    /// Neither the rule nor the settings name a backend.
     Nobody,
     /// The one that the rule names.
     Own,
@@ -163,7 +163,7 @@ impl<'g, G: Generation<'g>> Route<'g, G> {
         }
     }
 
-    /// An alternative serves.
+    /// Whether an alternative, such as a canary, serves in the place of the rule's own backend.
     pub fn is_alternative(&self) -> bool {
         let destination = self.destination.as_ref();
         destination.is_some_and(|to| matches!(to.backend, Backend::Alternative(_)))
@@ -241,7 +241,7 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
         self.forward()
     }
 
-    /// Answers with a status.
+    /// Tells the trace why the request goes no further, and answers with a status of nginx's own page.
     fn respond(&mut self, status: u16, reason: Reason) -> Answer {
         self.trace.answer(reason);
         Answer::Respond(status)

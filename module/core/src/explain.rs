@@ -28,7 +28,7 @@ use serde_json::Value;
 /// What becomes of a request, and why.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Explanation {
-    /// As nginx understands it.
+    /// The host as nginx understands it.
     pub host: String,
     /// As nginx understands it: decoded, without dot segments.
     pub path: String,
@@ -44,63 +44,63 @@ pub struct Explanation {
     pub policies: Option<Value>,
     /// What else a real request has to fulfil.
     pub conditions: Vec<String>,
-    /// What the client gets.
+    /// What the client is answered, and what the endpoint sees.
     pub outcome: ExplainedAnswer,
     /// Who serves, where the request gets that far.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backend: Option<Backend>,
 }
 
-/// A server.
+/// The server that a request was given to, by its host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Server {
     /// Its host: a name, `*.` and a name, or `_`.
     pub host: String,
-    /// `exact`, `wildcard` or `default`.
+    /// How the host was matched: `exact`, `wildcard` or `default`.
     pub found: String,
 }
 
 /// A rule of the server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rule {
-    /// Its path.
+    /// The path that the rule takes.
     pub path: PathPattern,
-    /// The Ingress it is from.
+    /// The namespace of the Ingress that the rule comes from.
     pub namespace: String,
-    /// 〃
+    /// The name of that Ingress.
     pub ingress: String,
-    /// The Service and its port.
+    /// The name of the Service that the rule leads to.
     pub service: String,
-    /// 〃
+    /// The port of that Service, by number or name.
     pub port: String,
-    /// It takes the request.
+    /// Whether this rule takes the request.
     pub wins: bool,
     /// Why it does, or does not.
     pub why: String,
 }
 
-/// What the client gets.
+/// What the client is answered, and what the endpoint sees of the request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExplainedAnswer {
     /// nginx answers by itself, with this status; absent: the backend answers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
-    /// Where a redirect leads.
+    /// The URL that a redirect leads to; absent: it is no redirect.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub location: Option<String>,
     /// Path and query as the endpoint sees them, where a rewrite changes them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rewritten: Option<String>,
-    /// Why.
+    /// The reason for this answer, as a sentence.
     pub why: String,
 }
 
-/// Who serves.
+/// The backend that serves the request, and how one of its endpoints is chosen.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Backend {
     /// Its id.
     pub id: String,
-    /// Why this one.
+    /// The reason for which this backend serves, as a sentence.
     pub why: String,
     /// How one of its endpoints is chosen.
     pub algorithm: Algorithm,
@@ -113,9 +113,9 @@ pub struct Backend {
     /// Others that take a part of the rule's requests.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub alternatives: Vec<Alternative>,
-    /// Its endpoints.
+    /// Its first endpoints, as many as are shown.
     pub endpoints: Vec<Endpoint>,
-    /// Endpoints beyond those.
+    /// How many more endpoints it has.
     #[serde(skip_serializing_if = "is_zero", default)]
     pub more_endpoints: usize,
 }
@@ -130,26 +130,26 @@ fn is_zero(number: &usize) -> bool {
 pub struct Alternative {
     /// Its id.
     pub id: String,
-    /// Of `weight_total` requests.
+    /// Of `weight_total` requests, this alternative gets so many.
     pub weight: u32,
-    /// 〃
+    /// The sum that `weight` is a part of.
     pub weight_total: u32,
     /// The header that decides before the weight.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub header: Option<String>,
-    /// The cookie that does.
+    /// The name of the cookie that sends a request to this alternative; absent: none does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cookie: Option<String>,
     /// Without endpoints it takes nothing.
     pub has_endpoints: bool,
 }
 
-/// One of a backend.
+/// One endpoint of a backend, with what the module counts of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Endpoint {
     /// Address and port.
     pub address: String,
-    /// Its share.
+    /// Its weight beside the other endpoints of the backend.
     pub weight: u32,
     /// It may get the request.
     pub eligible: bool,
@@ -161,7 +161,7 @@ pub struct Endpoint {
 /// What is counted of an endpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counted {
-    /// Requests it has now.
+    /// How many requests are in flight to it, from all workers.
     pub in_flight: u32,
     /// So long it is left out because it failed.
     pub ejected_ms: u64,

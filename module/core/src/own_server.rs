@@ -21,7 +21,7 @@ pub struct OwnServer {
     pub backend: Vec<u8>,
     /// The host, without port: `Host` and the TLS server name.
     pub host: Vec<u8>,
-    /// The endpoints speak TLS.
+    /// Whether the endpoints are spoken to over TLS.
     pub https: bool,
     /// Path and query that the endpoints get.
     pub target: Vec<u8>,
@@ -62,11 +62,11 @@ impl Reach {
 /// A URL whose host a request names.
 #[derive(Clone, Copy, Debug)]
 pub struct Url<'a> {
-    /// Its scheme is https.
+    /// Whether the scheme of the URL is `https`.
     pub is_https: bool,
     /// Its host, perhaps with a port.
     pub authority: &'a [u8],
-    /// Its path and query.
+    /// The path and query of the URL, undecoded.
     pub target: &'a [u8],
     /// What its host may lead to.
     pub reach: Reach,
@@ -86,7 +86,7 @@ pub enum NoServer {
     /// The rule answers by itself.
     #[error("is answered by its rule itself, with a redirect or a status")]
     Answered,
-    /// The rule restricts access.
+    /// The rule that takes the URL restricts access, and nobody has let this gateway in.
     #[error("belongs to a rule that restricts access: take its path out of that rule")]
     Protected,
     /// The endpoints have to be verified, or speak something else.

@@ -23,7 +23,7 @@ const MAX_TAKEN: u32 = 20;
 /// What of the request selects its endpoint, beside the backend's algorithm.
 #[derive(Clone, Copy, Debug, Default)]
 pub enum SelectBy<'a> {
-    /// The algorithm alone decides.
+    /// Nothing in the request selects it: the backend's algorithm decides alone.
     #[default]
     None,
     /// The hash of the backend's hash key, as the request fills it in.
@@ -35,7 +35,7 @@ pub enum SelectBy<'a> {
 /// The backend whose endpoint is wanted, and what the request says about the choice.
 #[derive(Clone, Copy)]
 pub struct Search<'a> {
-    /// The backend's id.
+    /// The id of the backend whose endpoint is wanted.
     pub backend: &'a [u8],
     /// Where its endpoint set was when the request was decided.
     pub endpoint_set: EndpointSetRef,

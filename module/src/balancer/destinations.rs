@@ -46,7 +46,7 @@ pub struct Checked {
 
 #[derive(Default)]
 struct Local {
-    /// Sorted.
+    /// The addresses of this machine, sorted for a binary search.
     addresses: Vec<IpAddr>,
     read_at: Option<u64>,
 }

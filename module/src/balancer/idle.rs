@@ -67,7 +67,7 @@ struct Purge {
 }
 
 impl Worker {
-    /// Its idle upstream connections.
+    /// The idle connections to endpoints that this worker keeps.
     #[inline]
     pub fn pools(&self) -> &Pools {
         self.part()
@@ -76,7 +76,7 @@ impl Worker {
 
 /// All of these are called on the event loop's thread.
 impl Pools {
-    /// What makes identities.
+    /// What hashes the TLS handshake and local address that a kept connection was made with.
     pub fn identifier(&self) -> &Identifier {
         &self.identifier
     }

@@ -9,14 +9,14 @@ use oxigress_core::balancer::statistics::{Cell, Failure};
 use oxigress_core::record::{Choice, EndpointsView};
 use oxigress_store::{Guard, Record};
 
-/// How an attempt ended.
+/// How an attempt at an endpoint ended, as far as the endpoint's statistics are concerned.
 #[derive(Clone, Copy, Debug)]
 pub struct AttemptOutcome {
-    /// `None`: it went well.
+    /// The way in which the endpoint failed; `None`: it did not.
     pub failure: Option<Failure>,
     /// Until the end of the answer, or of the attempt.
     pub seconds: f32,
-    /// The endpoint answered.
+    /// Whether the endpoint answered, whatever the status.
     pub is_answered: bool,
 }
 

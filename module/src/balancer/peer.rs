@@ -69,7 +69,7 @@ enum SelectedBy<'r> {
 /// that failed on a kept connection is asked again, this often.
 const MAX_ASKED_AGAIN: u8 = 3;
 
-/// Their bits in nginx.
+/// nginx's bits of the methods that an endpoint may get twice, since they change nothing (RFC 9110 §9.2.1).
 const SAFE_METHODS: usize = (NGX_HTTP_GET | NGX_HTTP_HEAD | NGX_HTTP_OPTIONS) as usize;
 
 /// Refuses an upstream with a zone of nginx's: it would copy peers of its own into that, and there are none.

@@ -8,19 +8,19 @@ use nginx::{Code, Conf, Next, PhaseHandler, Refused};
 use oxigress_core::http::head::{Rules, may_be_kept, may_be_stripped};
 use oxigress_core::http::paths;
 
-/// `ingress_keep_headers NAME...;`
+/// `ingress_keep_headers NAME...;`: these request headers stay although they would be removed.
 pub fn ingress_keep_headers(conf: &mut Conf) -> Result<(), Refused> {
     let what = "it is Forwarded or begins with X-Forwarded-";
     add_names(conf, what, may_be_kept, Rules::keep)
 }
 
-/// `ingress_strip_headers NAME...;`
+/// `ingress_strip_headers NAME...;`: these request headers of clients are removed.
 pub fn ingress_strip_headers(conf: &mut Conf) -> Result<(), Refused> {
     let what = "it says how messages are framed or where they go";
     add_names(conf, what, may_be_stripped, Rules::strip)
 }
 
-/// `ingress_refuse_paths WORD...;`
+/// `ingress_refuse_paths WORD...;`: requests with such paths are answered with 400.
 pub fn ingress_refuse_paths(conf: &mut Conf) -> Result<(), Refused> {
     for word in conf.arguments().iter().skip(1) {
         let word = word.bytes();
@@ -36,7 +36,7 @@ pub fn ingress_refuse_paths(conf: &mut Conf) -> Result<(), Refused> {
     Ok(())
 }
 
-/// `ingress_hide_server;`
+/// `ingress_hide_server;`: responses carry no `Server` header.
 pub fn ingress_hide_server(conf: &mut Conf) -> Result<(), Refused> {
     let server = conf.server::<Http>();
     if std::mem::replace(&mut server.hides_server, true) {
@@ -45,7 +45,7 @@ pub fn ingress_hide_server(conf: &mut Conf) -> Result<(), Refused> {
     Ok(())
 }
 
-/// `ingress_proxied_client HEADER FROM;`
+/// `ingress_proxied_client HEADER FROM;`: the header that names the client behind trusted proxies.
 pub fn ingress_proxied_client(conf: &mut Conf) -> Result<(), Refused> {
     if !conf.server::<Http>().proxied_client[0].is_empty() {
         return Err(Refused::DUPLICATE);

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 
 /// What a worker knows of the file.
 pub struct Draining {
-    /// `None` without `ingress_draining`.
+    /// The file whose presence means draining; `None` without `ingress_draining`.
     file: Option<PathBuf>,
     is_there: Cell<bool>,
 }

@@ -12,12 +12,12 @@ use oxigress_core::text::template;
 
 /// What is worked out of [`Cors`] once.
 pub struct Sharing {
-    /// As text.
+    /// The value of `Access-Control-Max-Age`, in seconds, as text.
     max_age: String,
 }
 
 impl Sharing {
-    /// Of these settings.
+    /// Prepares the header values of these settings once, for all responses.
     pub fn new(cors: &Cors) -> Self {
         Sharing { max_age: cors.max_age.to_string() }
     }

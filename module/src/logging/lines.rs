@@ -25,7 +25,7 @@ pub enum Text {
     Headers(Vec<Header>),
 }
 
-/// A header of [`Text::Headers`].
+/// A header of [`Text::Headers`]: its name and the pieces of its value.
 pub struct Header {
     /// What stands before its value: a line break, its name and a colon; empty for the first.
     before: Vec<u8>,
@@ -34,9 +34,9 @@ pub struct Header {
 
 /// A part of a text.
 pub enum Piece {
-    /// As it stands.
+    /// The text as it stands in the format.
     Literal(Vec<u8>),
-    /// Of this module.
+    /// The value of a variable of this module, which is read without nginx's lookup.
     Own(Value),
     /// `$proxy_upstream_name`, without putting it together elsewhere first.
     UpstreamName,

@@ -14,7 +14,7 @@ use std::borrow::Cow;
 
 /// A variable's name and where its value comes from.
 pub struct Variable {
-    /// Without the dollar sign.
+    /// The name of the variable, without the dollar sign.
     pub name: &'static str,
     /// One value for the whole request, worked out once, also across internal redirects, which drop what a
     /// module knows.

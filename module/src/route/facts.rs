@@ -40,7 +40,7 @@ pub struct Kept {
 /// The server of a host.
 #[derive(Clone, Copy)]
 struct KnownServer {
-    /// Nowhere: there is none.
+    /// The record of the host's server; nowhere: the host has none.
     place: RecordPlace,
     found: ServerMatch,
 }

@@ -25,7 +25,7 @@ use nginx::{CoreLocation, Cycle, LocationCopy, NewLocation, Request, Settings, U
 use oxigress_core::model::policy::{Condition, HttpVersion, Policies, Protocol, Proxy};
 use std::cell::OnceCell;
 
-/// `NGX_HTTP_VERSION_10`, `NGX_HTTP_VERSION_11`
+/// nginx's `NGX_HTTP_VERSION_10` and `NGX_HTTP_VERSION_11`.
 const HTTP_10: usize = 1000;
 const HTTP_11: usize = 1001;
 

@@ -7,7 +7,7 @@ use crate::route::errors;
 use nginx::{Code, Next, PhaseHandler};
 use oxigress_core::decision::Answer;
 
-/// Routes requests.
+/// The REWRITE phase, which routes requests of `ingress_router` locations.
 pub struct Rewrite;
 
 impl PhaseHandler for Rewrite {

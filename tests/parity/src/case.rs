@@ -245,7 +245,7 @@ impl<'c> Case<'c> {
         }
     }
 
-    fn count(&mut self, request: Request, asked: oxigress_compare::Outcome) {
+    fn count(&mut self, request: Request, asked: oxigress_compare::ComparedRequest) {
         let all = asked.differences;
         let outcome = &mut self.outcome;
         outcome.requests += 1;

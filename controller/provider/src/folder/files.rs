@@ -3,7 +3,7 @@
 //! Of two files with one object the first by path is served, whichever came first: a restart decides
 //! alike. A file that is leaving steps back behind one that stays, so a moved file is no duplicate.
 
-use crate::{Place, Problem, ProblemKind, until_mended};
+use crate::{Problem, ProblemKind, ProblemPlace, until_mended};
 use oxigress_objects::document::{Document, Found};
 use oxigress_objects::small::{SmallSet, SortedMap, compact};
 use oxigress_objects::{Object, ObjectRef, Seen};
@@ -103,7 +103,7 @@ impl<'a> Reading<'a> {
     }
 
     fn problem(&mut self, at: At, kind: ProblemKind, message: String) {
-        let place = Place::File { path: self.path.to_path_buf(), document: Some(at) };
+        let place = ProblemPlace::File { path: self.path.to_path_buf(), document: Some(at) };
         self.new.problems.insert(Problem { place, message, kind });
     }
 }
@@ -257,7 +257,7 @@ impl Files {
         for (id, (place, _)) in file.objects.iter() {
             if let Some(winner) = self.winner(id).filter(|winner| *winner != path) {
                 problems.insert(Problem {
-                    place: Place::File { path: path.into(), document: Some(*place) },
+                    place: ProblemPlace::File { path: path.into(), document: Some(*place) },
                     kind: ProblemKind::Unusable,
                     message: format!(
                         "{id} is defined twice; {} is served, this one is ignored: remove one",

@@ -4,7 +4,7 @@
 //!          there waits until a GET is answered: a host never shows the default certificate because of us. An event of the
 //!          watch wins over the answer to a GET, which may be older.
 
-use super::watch::{self, Found, WatchEvent, WatchUpdate};
+use super::watch::{self, WatchEvent, WatchUpdate, WatchedObject};
 use k8s_openapi::api::core::v1 as core;
 use kube::core::NamespaceResourceScope;
 use kube::{Api, Client, Resource};
@@ -86,7 +86,7 @@ impl Sparse {
     }
 
     /// The watch told of it: no answer is needed any more.
-    pub fn heard(&mut self, id: &ObjectRef) {
+    pub fn cancel_get(&mut self, id: &ObjectRef) {
         self.fetched.remove(id);
         if let Some((_, task)) = self.questions.remove(id) {
             task.abort();
@@ -109,7 +109,7 @@ impl Sparse {
     }
 
     /// A list begins: what it does not name is gone.
-    pub fn begun(&mut self, subject: usize) {
+    pub fn list_began(&mut self, subject: usize) {
         self.fetched_meanwhile.retain(|(watch, _)| *watch != subject);
     }
 
@@ -124,7 +124,7 @@ impl Sparse {
 
     /// What may go on at once of an object that is as it says. `watch_of` knows the watch of an object, and whether it is in
     /// the world.
-    pub fn pass(
+    pub fn hold_back(
         &mut self,
         (id, object): Seen,
         watch_of: &impl Fn(&ObjectRef) -> Option<(usize, bool)>,
@@ -133,7 +133,7 @@ impl Sparse {
             return Some((id, object));
         }
         let (different, all) = self.references.apply((id.clone(), object.clone()));
-        self.look(different, watch_of);
+        self.get_missing(different, watch_of);
         let waits_for: BTreeSet<_> =
             all.into_iter().filter(|wanted| self.questions.contains_key(wanted)).collect();
         if waits_for.is_empty() {
@@ -151,10 +151,10 @@ impl Sparse {
         watch_of: &impl Fn(&ObjectRef) -> Option<(usize, bool)>,
     ) {
         let different = self.references.hide_classes(hides);
-        self.look(different, watch_of);
+        self.get_missing(different, watch_of);
     }
 
-    fn look(
+    fn get_missing(
         &mut self,
         different: BTreeSet<ObjectRef>,
         watch_of: &impl Fn(&ObjectRef) -> Option<(usize, bool)>,
@@ -195,7 +195,7 @@ impl Sparse {
         let doubtful = std::mem::take(&mut self.doubtful);
         let unwanted: Vec<_> = doubtful.into_iter().filter(|id| !self.references.has(id)).collect();
         for id in &unwanted {
-            self.heard(id);
+            self.cancel_get(id);
         }
         unwanted
     }
@@ -271,13 +271,13 @@ impl Question {
         let _ = self.sender.send(WatchUpdate { subject: self.subject, event }).await;
     }
 
-    async fn get<K>(&self) -> kube::Result<Option<Found>>
+    async fn get<K>(&self) -> kube::Result<Option<WatchedObject>>
     where
         K: watch::Watched + Resource<Scope = NamespaceResourceScope>,
     {
         let api: Api<K> = Api::namespaced(self.client.clone(), &self.id.key.namespace);
         let object = api.get_opt(&self.id.key.name).await?;
         // The API server gives every object a name.
-        Ok(object.and_then(|object| watch::found(object).ok()))
+        Ok(object.and_then(|object| watch::watched_object(object).ok()))
     }
 }

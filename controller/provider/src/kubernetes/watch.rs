@@ -49,15 +49,15 @@ pub enum WatchEvent {
     /// A list begins: what it does not name is gone.
     ListBegan,
     /// An object, of a list or changed.
-    Is(Box<Found>),
+    Object(Box<WatchedObject>),
     /// The object was deleted.
-    Gone(ObjectRef),
+    Deleted(ObjectRef),
     /// The list has ended: what was not in it is not there.
-    Done,
+    ListEnded,
     /// The watch failed and is tried again; the text says why.
     Failed(Failure, String),
     /// The answer to a question about one object, by the question's number; none: there is none.
-    Answer(ObjectRef, u64, Option<Box<Found>>),
+    Answer(ObjectRef, u64, Option<Box<WatchedObject>>),
 }
 
 /// The reason for which a watch failed.
@@ -74,13 +74,13 @@ pub enum Failure {
 }
 
 /// An object as the API server has it.
-pub struct Found {
+pub struct WatchedObject {
     /// The object, or the watch, that is meant.
     pub id: ObjectRef,
     /// metadata.resourceVersion as a number: it grows with each change.
     pub version: u64,
     /// The object as the API server wrote it.
-    pub what: What,
+    pub content: Content,
     /// The status of an Ingress.
     pub published: Option<Published>,
     /// The status of an object of the Gateway API.
@@ -88,7 +88,7 @@ pub struct Found {
 }
 
 /// What it is, read or not yet: most Secrets and ConfigMaps are dropped unread.
-pub enum What {
+pub enum Content {
     /// An object, or why it cannot be one.
     Read(Result<Object, WrongField>),
     /// The object as it came, to be converted when it is wanted.
@@ -97,13 +97,13 @@ pub enum What {
     ConfigMap(Box<core::ConfigMap>),
 }
 
-impl What {
+impl Content {
     /// Converts the object to what translation reads.
     pub fn read(self) -> Result<Object, WrongField> {
         match self {
-            What::Read(object) => object,
-            What::Secret(secret) => convert::secret(*secret),
-            What::ConfigMap(map) => convert::config_map(*map),
+            Content::Read(object) => object,
+            Content::Secret(secret) => convert::secret(*secret),
+            Content::ConfigMap(map) => convert::config_map(*map),
         }
     }
 }
@@ -115,7 +115,7 @@ pub trait Watched:
     /// The kind by which the World knows these objects.
     const KIND: Kind;
     /// What it is, and what is published of it.
-    fn what(self) -> (What, Option<Published>);
+    fn content(self) -> (Content, Option<Published>);
     /// Its status, where that is written and no [`Published`] says it.
     fn status(&mut self) -> Option<ObjectStatus> {
         None
@@ -124,13 +124,13 @@ pub trait Watched:
 
 impl Watched for networking::Ingress {
     const KIND: Kind = Kind::Ingress;
-    fn what(mut self) -> (What, Option<Published>) {
+    fn content(mut self) -> (Content, Option<Published>) {
         let published = Published {
             uid: self.metadata.uid.take().unwrap_or_default(),
             version: self.metadata.resource_version.clone().unwrap_or_default(),
             addresses: addresses(self.status.take()),
         };
-        (What::Read(convert::ingress(self)), Some(published))
+        (Content::Read(convert::ingress(self)), Some(published))
     }
 }
 
@@ -147,26 +147,26 @@ macro_rules! watched {
     ($type:ty, $kind:ident, $what:expr) => {
         impl Watched for $type {
             const KIND: Kind = Kind::$kind;
-            fn what(self) -> (What, Option<Published>) {
+            fn content(self) -> (Content, Option<Published>) {
                 ($what(self), None)
             }
         }
     };
 }
-watched!(networking::IngressClass, IngressClass, |it| What::Read(convert::ingress_class(it)));
-watched!(core::Service, Service, |it| What::Read(convert::service(it)));
-watched!(core::Namespace, Namespace, |it| What::Read(convert::namespace(it)));
-watched!(EndpointSlice, EndpointSlice, |it| What::Read(convert::endpoint_slice(it)));
-watched!(core::Secret, Secret, |it| What::Secret(Box::new(it)));
-watched!(core::ConfigMap, ConfigMap, |it| What::ConfigMap(Box::new(it)));
+watched!(networking::IngressClass, IngressClass, |it| Content::Read(convert::ingress_class(it)));
+watched!(core::Service, Service, |it| Content::Read(convert::service(it)));
+watched!(core::Namespace, Namespace, |it| Content::Read(convert::namespace(it)));
+watched!(EndpointSlice, EndpointSlice, |it| Content::Read(convert::endpoint_slice(it)));
+watched!(core::Secret, Secret, |it| Content::Secret(Box::new(it)));
+watched!(core::ConfigMap, ConfigMap, |it| Content::ConfigMap(Box::new(it)));
 
 macro_rules! watched_with_status {
     ($($name:ident $kind:ident $convert:ident;)*) => {$(
         impl Watched for custom::$name {
             const KIND: Kind = Kind::$kind;
 
-            fn what(self) -> (What, Option<Published>) {
-                (What::Read(convert::$convert(self.0)), None)
+            fn content(self) -> (Content, Option<Published>) {
+                (Content::Read(convert::$convert(self.0)), None)
             }
 
             fn status(&mut self) -> Option<ObjectStatus> {
@@ -188,18 +188,18 @@ watched_with_status! {
 }
 
 /// Reads an object as it came.
-pub fn found<K: Watched>(mut object: K) -> Result<Found, WrongField> {
+pub fn watched_object<K: Watched>(mut object: K) -> Result<WatchedObject, WrongField> {
     // Written by every client and read by none of us.
     object.meta_mut().managed_fields = None;
     let id = convert::identify(K::KIND, object.meta())?;
     let version = object.meta().resource_version.as_ref().and_then(|text| text.parse().ok());
     let status = object.status();
-    let (what, published) = object.what();
-    Ok(Found { id, version: version.unwrap_or_default(), what, published, status })
+    let (content, published) = object.content();
+    Ok(WatchedObject { id, version: version.unwrap_or_default(), content, published, status })
 }
 
 /// Where a watch asks and tells.
-pub struct Line {
+pub struct WatchTask {
     /// The number of the watch among all.
     pub number: usize,
     /// The objects that are asked for.
@@ -209,10 +209,10 @@ pub struct Line {
     /// Knows whether the server answers.
     pub watch_health: Arc<WatchHealth>,
     /// Where events go.
-    pub news: mpsc::Sender<WatchUpdate>,
+    pub updates: mpsc::Sender<WatchUpdate>,
 }
 
-impl Line {
+impl WatchTask {
     /// Watches until nobody receives the events.
     pub async fn run(self) {
         match self.subject.kind {
@@ -266,10 +266,10 @@ impl Line {
                     }
                     Ok(Event::InitApply(object) | Event::Apply(object)) => {
                         (listed, was_filled) = (listed.saturating_add(1), true);
-                        self.is(object)
+                        self.object_event(object)
                     }
                     Ok(Event::Delete(object)) => match convert::identify(K::KIND, object.meta()) {
-                        Ok(id) => WatchEvent::Gone(id),
+                        Ok(id) => WatchEvent::Deleted(id),
                         Err(_) => continue,
                     },
                     Ok(Event::InitDone) => {
@@ -279,7 +279,7 @@ impl Line {
                             }
                             was_filled = false;
                         }
-                        WatchEvent::Done
+                        WatchEvent::ListEnded
                     }
                     Err(error) => {
                         let failure = self.fail(&error, &mut failures).await;
@@ -300,12 +300,12 @@ impl Line {
     }
 
     async fn send(&self, event: WatchEvent) -> Result<(), mpsc::error::SendError<WatchUpdate>> {
-        self.news.send(WatchUpdate { subject: self.number, event }).await
+        self.updates.send(WatchUpdate { subject: self.number, event }).await
     }
 
-    fn is<K: Watched>(&self, object: K) -> WatchEvent {
-        match found(object) {
-            Ok(found) => WatchEvent::Is(Box::new(found)),
+    fn object_event<K: Watched>(&self, object: K) -> WatchEvent {
+        match watched_object(object) {
+            Ok(found) => WatchEvent::Object(Box::new(found)),
             // The API server gives every object a name.
             Err(error) => WatchEvent::Failed(Failure::Broken, error.to_string()),
         }

@@ -1,7 +1,7 @@
 //! Namespaces share the zone and each keeps its part of it; what is sent in parts is whole at each step.
 
 use super::*;
-use crate::owners::{HostOwner, Place};
+use crate::owners::{HostOwner, OwnedHost};
 use oxigress_core::model::{Bundle, BundleId};
 
 /// A server of `namespace` with about so many bytes.
@@ -32,7 +32,7 @@ impl Tenants {
     }
 
     fn drain(&self, publisher: &mut Publisher, endpoint: &mut Endpoint, snapshot: &Snapshot) {
-        let owner = |place: Place<'_>| self.owner(place.host());
+        let owner = |place: OwnedHost<'_>| self.owner(place.host());
         let view = View { snapshot, owner: &owner };
         drain_as(publisher, endpoint, &view, &|_| {});
         // What garbage and looks have to say comes later.

@@ -23,7 +23,7 @@ fn report_all(event_queue: &mut EventQueue, now: Instant) -> Vec<String> {
     let mut said = Vec::new();
     while let Ok(draft) = event_queue.next(now, |_| Some("u".into())) {
         said.push(format!("{} {} {}", draft.reason, draft.count, draft.message));
-        event_queue.apply(draft, &Outcome::Said, now);
+        event_queue.apply(draft, &EventOutcome::Said, now);
     }
     said
 }
@@ -133,11 +133,11 @@ async fn what_nobody_took_is_said_later_if_it_still_holds() {
     let (mut event_queue, now) = event_queue();
     event_queue.set_verdict(ingress("a"), rejected(&["x"]), now);
     let draft = event_queue.next(now, |_| Some("u".into())).unwrap();
-    event_queue.apply(draft, &Outcome::Unreachable("down".into()), now);
+    event_queue.apply(draft, &EventOutcome::Unreachable("down".into()), now);
     let at = event_queue.next(now, |_| Some("u".into())).unwrap_err().unwrap();
     let draft = event_queue.next(at, |_| Some("u".into())).unwrap();
     event_queue.set_verdict(ingress("a"), None, now);
-    event_queue.apply(draft, &Outcome::Unreachable("down".into()), at);
+    event_queue.apply(draft, &EventOutcome::Unreachable("down".into()), at);
     assert_eq!(event_queue.next(at + UNREACHABLE[1], |_| Some("u".into())), Err(None));
 }
 
@@ -151,7 +151,7 @@ async fn an_ingress_made_anew_is_another_one() {
     assert_eq!(name(&draft, "pod"), name(&draft, "pod2"));
     let change = Draft { is_warning: false, ..draft.clone() };
     assert_ne!(name(&change, "pod"), name(&change, "pod2"));
-    event_queue.apply(draft, &Outcome::Said, now);
+    event_queue.apply(draft, &EventOutcome::Said, now);
     event_queue.forget(&ingress("a"));
     event_queue.set_verdict(ingress("a"), None, now);
     event_queue.set_verdict(ingress("a"), rejected(&["x"]), now);

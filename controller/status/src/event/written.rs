@@ -1,6 +1,6 @@
 //! An Event as the API server has it.
 
-use super::{Draft, Outcome};
+use super::{Draft, EventOutcome};
 use k8s_openapi::api::core::v1::{ConfigMap, Event, EventSource, ObjectReference, Secret, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
@@ -88,7 +88,7 @@ pub async fn uid(client: &Client, object: &ObjectRef) -> Result<Option<String>, 
 }
 
 /// Writes an Event that was said `count` times before.
-pub async fn report(client: &Client, event: &Event, count: u32) -> Outcome {
+pub async fn report(client: &Client, event: &Event, count: u32) -> EventOutcome {
     let namespace = event.metadata.namespace.clone().unwrap_or_default();
     let name = event.metadata.name.clone().unwrap_or_default();
     let api: Api<Event> = Api::namespaced(client.clone(), &namespace);
@@ -98,27 +98,27 @@ pub async fn report(client: &Client, event: &Event, count: u32) -> Outcome {
             "lastTimestamp": event.last_timestamp,
         });
         match api.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await {
-            Ok(_) => return Outcome::Said,
+            Ok(_) => return EventOutcome::Said,
             // It has expired.
             Err(Error::Api(status)) if status.is_not_found() => {}
             Err(error) => return outcome(&error),
         }
     }
     match api.create(&PostParams::default(), event).await {
-        Ok(_) => Outcome::Said,
+        Ok(_) => EventOutcome::Said,
         // Another replica said so, or we did before we were started again.
-        Err(Error::Api(status)) if status.is_already_exists() => Outcome::Said,
+        Err(Error::Api(status)) if status.is_already_exists() => EventOutcome::Said,
         Err(error) => outcome(&error),
     }
 }
 
 /// What an error of a write means.
-pub fn outcome(error: &Error) -> Outcome {
+pub fn outcome(error: &Error) -> EventOutcome {
     match error {
-        Error::Api(status) if status.is_not_found() => Outcome::Refused(None),
+        Error::Api(status) if status.is_not_found() => EventOutcome::Refused(None),
         Error::Api(status) if status.code < 500 && status.code != 429 => {
-            Outcome::Refused(Some(crate::explain::explain(error)))
+            EventOutcome::Refused(Some(crate::explain::explain(error)))
         }
-        error => Outcome::Unreachable(crate::explain::explain(error)),
+        error => EventOutcome::Unreachable(crate::explain::explain(error)),
     }
 }

@@ -4,8 +4,8 @@ use super::Machine;
 use crate::options::Options;
 use oxigress_core::model::StreamPort;
 use oxigress_settings::StaticConfig;
+use oxigress_settings::conf_input::{ConfInput, HttpListener};
 use oxigress_settings::form::HTML;
-use oxigress_settings::streams::{HttpListener, Streams};
 use oxigress_settings::{ACCESS_LOG, ERROR_LOG};
 
 /// Placeholders and what they stand for.
@@ -210,11 +210,11 @@ pub fn addresses(machine: &Machine, keys: &StaticConfig) -> Vec<String> {
 }
 
 /// The listeners of Gateways beside those of the flags.
-pub fn gateway_listeners(machine: &Machine, streams: &Streams) -> String {
-    let keys = &streams.settings;
+pub fn gateway_listeners(machine: &Machine, input: &ConfInput) -> String {
+    let keys = &input.settings;
     let proxy = if keys.flag("use-proxy-protocol") { " proxy_protocol" } else { "" };
     let mut text = String::new();
-    for (port, listener) in &streams.listeners {
+    for (port, listener) in &input.listeners {
         let (StreamPort::Tcp(port), Some(http)) = (port, listener.http) else { continue };
         let tls = if http == HttpListener::Https { " ssl" } else { "" };
         for address in addresses(machine, keys) {

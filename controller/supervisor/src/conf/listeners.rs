@@ -4,7 +4,7 @@ use super::zone::Sizes;
 use crate::runtime::Runtime;
 use oxigress_core::model::StreamPort;
 use oxigress_settings::StaticConfig;
-use oxigress_settings::streams::{self, Streams};
+use oxigress_settings::conf_input::{self, ConfInput};
 use std::collections::BTreeSet;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -19,15 +19,15 @@ const PORTS_AGAIN: Duration = Duration::from_secs(5);
 const SETTINGS_AGAIN: RangeInclusive<Duration> = Duration::from_secs(2)..=Duration::from_secs(300);
 
 /// What the file says; one that cannot be read says nothing.
-pub fn read(runtime: &Runtime) -> Streams {
-    let path = runtime.file(streams::FILE);
-    Streams::read(&path).unwrap_or_else(|error| {
+pub fn read(runtime: &Runtime) -> ConfInput {
+    let path = runtime.file(conf_input::FILE);
+    ConfInput::read(&path).unwrap_or_else(|error| {
         tracing::error!(
             "cannot read {}: {error}; TCP and UDP listeners, ConfigMap settings and zone size fall back to defaults until \
              the controller role writes it again",
             path.display()
         );
-        Streams::default()
+        ConfInput::default()
     })
 }
 
@@ -35,9 +35,9 @@ pub fn read(runtime: &Runtime) -> Streams {
 #[derive(Default)]
 pub struct Listeners {
     /// As they were last read.
-    pub read: Streams,
+    pub read: ConfInput,
     /// The listeners and settings that nginx.conf has.
-    pub live: Streams,
+    pub live: ConfInput,
     /// Somebody else has these ports.
     pub refused: BTreeSet<StreamPort>,
     /// nginx has refused the settings.
@@ -69,7 +69,7 @@ impl Rejected {
 
 impl Listeners {
     /// nginx refuses a whole configuration for one port that it cannot have: new ones are tried before.
-    pub fn next(&self, wanted: Streams, has_ipv6: bool, sizes: Sizes) -> Self {
+    pub fn next(&self, wanted: ConfInput, has_ipv6: bool, sizes: Sizes) -> Self {
         let read = wanted.clone();
         let mut next = Listeners { read, live: wanted, refused: BTreeSet::new(), rejected: None };
         if self.read.zone_bytes != next.read.zone_bytes {
@@ -147,8 +147,8 @@ fn bind(port: StreamPort, has_ipv6: bool) -> io::Result<()> {
 }
 
 /// What is different, for the log.
-pub fn describe(old: &Streams, new: &Streams) -> String {
-    let ports = |streams: &Streams| streams.listeners.keys().copied().collect::<BTreeSet<_>>();
+pub fn describe(old: &ConfInput, new: &ConfInput) -> String {
+    let ports = |input: &ConfInput| input.listeners.keys().copied().collect::<BTreeSet<_>>();
     let (before, after) = (ports(old), ports(new));
     let names = |ports: Vec<&StreamPort>| {
         ports.iter().map(|port| port.to_string()).collect::<Vec<_>>().join(", ")
@@ -162,7 +162,7 @@ pub fn describe(old: &Streams, new: &Streams) -> String {
     let groups = groups.iter().filter(|(_, names)| !names.is_empty());
     let mut words: Vec<_> = groups.map(|(what, names)| format!("{what}: {names}")).collect();
     let has_ports = !words.is_empty();
-    let mib = |streams: &Streams| streams.zone_bytes >> 20;
+    let mib = |input: &ConfInput| input.zone_bytes >> 20;
     if mib(old) != mib(new) && words.is_empty() && old.settings == new.settings {
         return format!("the zone grows from {} to {} MiB", mib(old), mib(new));
     }
@@ -183,10 +183,10 @@ mod tests {
     use crate::options::Options;
     use oxigress_settings::keys;
 
-    fn wanted(level: &str) -> Streams {
-        let mut streams = Streams::default();
-        streams.settings.put(keys::find("error-log-level").unwrap(), level);
-        streams
+    fn wanted(level: &str) -> ConfInput {
+        let mut input = ConfInput::default();
+        input.settings.put(keys::find("error-log-level").unwrap(), level);
+        input
     }
 
     #[tokio::test(start_paused = true)]

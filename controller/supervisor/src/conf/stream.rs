@@ -7,15 +7,15 @@ use crate::options::Options;
 use crate::runtime::Runtime;
 use oxigress_core::model::StreamPort;
 use oxigress_settings::StaticConfig;
-use oxigress_settings::streams::{Listener, Streams};
+use oxigress_settings::conf_input::{ConfInput, Listener};
 
 /// The block; nothing where nothing listens.
-pub fn block(options: &Options, runtime: &Runtime, machine: &Machine, streams: &Streams) -> String {
-    let listeners = || streams.listeners.iter().filter(|(_, listener)| listener.http.is_none());
+pub fn block(options: &Options, runtime: &Runtime, machine: &Machine, input: &ConfInput) -> String {
+    let listeners = || input.listeners.iter().filter(|(_, listener)| listener.http.is_none());
     if listeners().next().is_none() && options.ssl_passthrough_port.is_none() {
         return String::new();
     }
-    let keys = &streams.settings;
+    let keys = &input.settings;
     let format = match keys.text("log-format-stream") {
         text if text.is_empty() => FORMAT.to_owned(),
         text => text,
@@ -172,17 +172,17 @@ fn listen(port: u16, machine: &Machine, keys: &StaticConfig, parameters: &str) -
 mod tests {
     use super::*;
 
-    fn rendered(options: &Options, streams: &Streams) -> String {
+    fn rendered(options: &Options, input: &ConfInput) -> String {
         let folder = tempfile::tempdir().unwrap();
         let runtime = Runtime::open(folder.path()).unwrap();
-        block(options, &runtime, &Machine { has_ipv6: true, ..Machine::default() }, streams)
+        block(options, &runtime, &Machine { has_ipv6: true, ..Machine::default() }, input)
     }
 
     #[test]
     fn nothing_stands_where_nothing_listens() {
-        assert_eq!(rendered(&Options::default(), &Streams::default()), "");
+        assert_eq!(rendered(&Options::default(), &ConfInput::default()), "");
         let passing = Options { ssl_passthrough_port: Some(442), ..Options::default() };
-        assert!(rendered(&passing, &Streams::default()).contains("pass 127.0.0.1:442;"));
+        assert!(rendered(&passing, &ConfInput::default()).contains("pass 127.0.0.1:442;"));
     }
 
     #[test]
@@ -195,8 +195,8 @@ mod tests {
             (port("udp/53"), Listener::default()),
             (port("tcp/8443"), named),
         ];
-        let streams = Streams { listeners: listeners.into(), ..Streams::default() };
-        let text = rendered(&Options::default(), &streams);
+        let input = ConfInput { listeners: listeners.into(), ..ConfInput::default() };
+        let text = rendered(&Options::default(), &input);
         for line in [
             "listen 9000 proxy_protocol;",
             "listen [::]:9000 proxy_protocol;",

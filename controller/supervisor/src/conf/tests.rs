@@ -8,7 +8,7 @@ use oxigress_settings::keys;
 fn rendered(options: &Options, machine: &Machine) -> String {
     let folder = tempfile::tempdir().unwrap();
     let runtime = Runtime::open(folder.path()).unwrap();
-    render(options, &runtime, Path::new("/m/x.so"), machine, &Streams::default())
+    render(options, &runtime, Path::new("/m/x.so"), machine, &ConfInput::default())
 }
 
 #[test]
@@ -79,11 +79,11 @@ fn with_keys(values: &[(&str, &str)]) -> String {
     let machine = Machine { has_ipv6: true, open_files: 1 << 20, ..Machine::default() };
     let listeners = ["tcp/9000", "udp/53"]
         .map(|port| (oxigress_core::model::StreamPort::parse(port).unwrap(), Default::default()));
-    let mut streams = Streams { listeners: listeners.into(), ..Streams::default() };
+    let mut input = ConfInput { listeners: listeners.into(), ..ConfInput::default() };
     for (name, text) in values {
-        streams.settings.put(keys::find(name).unwrap(), text);
+        input.settings.put(keys::find(name).unwrap(), text);
     }
-    let text = render(&Options::default(), &runtime, Path::new("/m/x.so"), &machine, &streams);
+    let text = render(&Options::default(), &runtime, Path::new("/m/x.so"), &machine, &input);
     text.replace(&folder.path().display().to_string(), "")
 }
 

@@ -13,8 +13,10 @@ const MOST: i64 = 1_000_000_000;
 /// Reads the annotations of this group; what is invalid is noted.
 pub fn read(reader: &mut Reader<'_>, policies: &mut Policies) {
     let mut limits = policies.limits.take().unwrap_or_default();
-    let statuses =
-        (reader.place.defaults.limit_request_status, reader.place.defaults.limit_connection_status);
+    let statuses = (
+        reader.context.defaults.limit_request_status,
+        reader.context.defaults.limit_connection_status,
+    );
     let burst = reader.number("limit-burst-multiplier", 1, MOST).unwrap_or(BURST);
     let number = |text: &str| text.parse::<u32>().ok().filter(|n| i64::from(*n) <= MOST);
     let mut limit = |name| {
@@ -50,7 +52,7 @@ pub fn read(reader: &mut Reader<'_>, policies: &mut Policies) {
         limits.key = None;
         limits.ipv6_prefix = Ipv6Prefix::default();
     } else {
-        limits.owner = reader.place.ingress.to_string();
+        limits.owner = reader.context.ingress.to_string();
     }
     policies.limits = Some(limits).filter(|limits| *limits != Limits::default());
 }

@@ -150,7 +150,7 @@ pub(super) fn size(text: &str, least: u64, most: u64) -> Option<u64> {
 
 fn read_retries(reader: &mut Reader<'_>, proxy: &mut Proxy) {
     if let Some(mut conditions) = reader.parsed("proxy-next-upstream", CONDITIONS, conditions) {
-        if reader.place.defaults.retry_non_idempotent {
+        if reader.context.defaults.retry_non_idempotent {
             retry_non_idempotent(&mut conditions);
         }
         proxy.next_upstream = Some(conditions);
@@ -204,7 +204,7 @@ fn read_fastcgi(reader: &mut Reader<'_>, proxy: &mut Proxy) {
     proxy.fastcgi_index = index.or(proxy.fastcgi_index.take());
     let name = "fastcgi-params-configmap";
     let Some(text) = reader.text(name) else { return };
-    let own = reader.place.ingress.namespace.clone();
+    let own = reader.context.ingress.namespace.clone();
     let is_other = Key::parse(text).is_some_and(|key| key.namespace != own);
     let parameters = match reader.config_map(text) {
         // The reference looks in the Ingress's own namespace, whatever stands there.

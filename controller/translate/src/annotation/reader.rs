@@ -23,7 +23,7 @@ const MAX_VALUE_BYTES: usize = 64 * 1024;
 
 /// What surrounds an Ingress while its annotations are read.
 #[derive(Clone, Copy)]
-pub struct Place<'a> {
+pub struct IngressContext<'a> {
     /// What its annotations may name.
     pub world: &'a World,
     /// The Ingress that is read.
@@ -37,7 +37,7 @@ pub struct Place<'a> {
 /// The annotations of one Ingress, by name.
 pub struct Reader<'a> {
     /// What surrounds the Ingress.
-    pub place: Place<'a>,
+    pub context: IngressContext<'a>,
     /// What there is to say.
     pub notes: Vec<Note>,
     /// The Secrets, ConfigMaps and Services that were looked at: a change of any may change what is read.
@@ -51,14 +51,18 @@ pub struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     /// Those with `prefix`; one that is too long counts as none, or closes.
-    pub fn new(place: Place<'a>, prefix: &str, all: &'a BTreeMap<String, String>) -> Self {
+    pub fn new(
+        context: IngressContext<'a>,
+        prefix: &str,
+        all: &'a BTreeMap<String, String>,
+    ) -> Self {
         let named = all.iter().filter_map(|(key, text)| {
             Some((key.strip_prefix(prefix)?.strip_prefix('/')?, text.as_str()))
         });
         let (all, long): (BTreeMap<_, _>, BTreeMap<_, _>) =
             named.partition(|(_, text)| text.len() <= MAX_VALUE_BYTES);
         let mut reader = Reader {
-            place,
+            context,
             notes: Vec::new(),
             referred: BTreeSet::new(),
             closing: Vec::new(),
@@ -197,7 +201,7 @@ impl<'a> Reader<'a> {
     fn behind(&self, name: &str) -> Option<ObjectRef> {
         let text = self.text(name)?;
         let (namespace, name) =
-            text.split_once('/').unwrap_or((&self.place.ingress.namespace, text));
+            text.split_once('/').unwrap_or((&self.context.ingress.namespace, text));
         let key = Key::new(namespace, name);
         self.referred.iter().find(|object| object.key == key).cloned()
     }
@@ -209,7 +213,7 @@ impl<'a> Reader<'a> {
 
     /// The object that the text names as `name` or `namespace/name`; why it may not be looked at.
     fn named(&mut self, kind: Kind, text: &str) -> Result<Key, String> {
-        let own = self.place.ingress.namespace.as_str();
+        let own = self.context.ingress.namespace.as_str();
         let (namespace, name) = text.split_once('/').unwrap_or((own, text));
         let is_name = |text: &str| {
             let is_plain =
@@ -219,7 +223,7 @@ impl<'a> Reader<'a> {
         if !is_name(namespace) || !is_name(name) {
             return Err(format!("{:?} is not a {kind}'s name", shorten(text)));
         }
-        let is_other = namespace != own && !self.place.defaults.cross_namespace;
+        let is_other = namespace != own && !self.context.defaults.cross_namespace;
         if is_other {
             return Err(format!("{kind} {namespace}/{name} is of another namespace"));
         }
@@ -231,7 +235,7 @@ impl<'a> Reader<'a> {
     /// The Secret that the text names.
     pub fn secret(&mut self, text: &str) -> Result<(Key, &'a SecretHistory), String> {
         let key = self.named(Kind::Secret, text)?;
-        match self.place.world.secrets.get(&key) {
+        match self.context.world.secrets.get(&key) {
             Some(history) => Ok((key, history)),
             None => Err(format!("Secret {key} does not exist")),
         }
@@ -251,7 +255,7 @@ impl<'a> Reader<'a> {
     /// The ConfigMap that the text names.
     pub fn config_map(&mut self, text: &str) -> Result<(Key, &'a ConfigMap), String> {
         let key = self.named(Kind::ConfigMap, text)?;
-        match self.place.world.config_maps.get(&key) {
+        match self.context.world.config_maps.get(&key) {
             Some(map) => Ok((key, map)),
             None => Err(format!("ConfigMap {key} does not exist")),
         }

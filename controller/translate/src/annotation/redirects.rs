@@ -31,7 +31,7 @@ pub fn read(reader: &mut Reader<'_>, policies: &mut Policies) -> Hosts {
     let mut names_port = None;
     reader.flag("use-port-in-redirects", &mut names_port);
     match names_port {
-        Some(true) => policies.redirect_port = Some(reader.place.https_port),
+        Some(true) => policies.redirect_port = Some(reader.context.https_port),
         Some(false) => policies.redirect_port = None,
         None => {}
     }

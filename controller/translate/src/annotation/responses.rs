@@ -24,7 +24,7 @@ pub fn read(reader: &mut Reader<'_>, policies: &mut Policies) -> Option<BackendR
 fn headers(reader: &mut Reader<'_>, policies: &mut Policies) {
     let name = "custom-headers";
     let Some(text) = reader.text(name).filter(|text| !text.is_empty()) else { return };
-    let allowed = reader.place.defaults.allowed_response_headers.clone();
+    let allowed = reader.context.defaults.allowed_response_headers.clone();
     let headers = reader.config_map(text).and_then(|(key, map)| {
         let mut headers = Vec::new();
         for (header, value) in &map.data {
@@ -57,9 +57,10 @@ fn default_backend(reader: &mut Reader<'_>) -> Option<BackendRef> {
         let is_label = text.len() <= 63 && text.bytes().all(is_plain);
         is_label.then(|| text.to_owned())
     })?;
-    let service = Key::new(&reader.place.ingress.namespace, service);
+    let service = Key::new(&reader.context.ingress.namespace, service);
     reader.referred.insert(ObjectRef::new(Kind::Service, service.clone()));
-    let Some(port) = reader.place.world.services.get(&service).and_then(|found| first_port(found))
+    let Some(port) =
+        reader.context.world.services.get(&service).and_then(|found| first_port(found))
     else {
         reader.warn(name, &format!("Service {service} does not exist or has no port: create it"));
         return None;

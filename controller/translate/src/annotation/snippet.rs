@@ -121,7 +121,7 @@ pub fn read(reader: &mut Reader<'_>, has_auth: bool, policies: &mut Policies) ->
         }
         let (all, protecting) = match name {
             "modsecurity-snippet" => rules(text),
-            "configuration-snippet" if reader.place.defaults.allows_snippets => {
+            "configuration-snippet" if reader.context.defaults.allows_snippets => {
                 translate(reader, text, policies);
                 continue;
             }

@@ -15,7 +15,7 @@ pub fn read(reader: &mut Reader<'_>, policies: &mut Policies) {
         return;
     }
     let mut tracing =
-        policies.tracing.take().unwrap_or_else(|| reader.place.defaults.tracing.clone());
+        policies.tracing.take().unwrap_or_else(|| reader.context.defaults.tracing.clone());
     reader.flag("opentelemetry-trust-incoming-span", &mut tracing.trusts_client);
     let operation =
         reader.parsed("opentelemetry-operation-name", "letters, digits, `_` and `-`", |text| {

@@ -12,7 +12,7 @@ use oxigress_objects::ingress::Port;
 use oxigress_objects::service::Protocol;
 use oxigress_objects::verdict::Note;
 use oxigress_objects::{ConfigMap, Key};
-use oxigress_settings::streams::Listener;
+use oxigress_settings::conf_input::Listener;
 use std::collections::BTreeMap;
 use std::num::NonZeroU16;
 

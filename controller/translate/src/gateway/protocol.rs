@@ -5,7 +5,7 @@ use oxigress_core::model::StreamPort;
 use oxigress_objects::Kind;
 use oxigress_objects::gateway::Listener;
 use oxigress_objects::gateway_status::Condition;
-use oxigress_settings::streams::{self, HttpListener};
+use oxigress_settings::conf_input::{self, HttpListener};
 use std::num::NonZeroU16;
 
 /// What a listener speaks.
@@ -118,13 +118,13 @@ impl Protocol {
     }
 
     /// What stands in nginx.conf of its port.
-    pub fn listener(self) -> streams::Listener {
-        let none = streams::Listener::default();
+    pub fn listener(self) -> conf_input::Listener {
+        let none = conf_input::Listener::default();
         match self {
-            Protocol::Http => streams::Listener { http: Some(HttpListener::Http), ..none },
-            Protocol::Https => streams::Listener { http: Some(HttpListener::Https), ..none },
+            Protocol::Http => conf_input::Listener { http: Some(HttpListener::Http), ..none },
+            Protocol::Https => conf_input::Listener { http: Some(HttpListener::Https), ..none },
             Protocol::Passthrough | Protocol::Terminate => {
-                streams::Listener { has_server_names: true, ..none }
+                conf_input::Listener { has_server_names: true, ..none }
             }
             Protocol::Tcp | Protocol::Udp => none,
         }

@@ -1,7 +1,7 @@
 //! Hosts that follow another: aliases, and names with and without `www.`.
 //!
 //! Source:  ingress-nginx's annotations: server-alias of the oldest Ingress that has any; from-to-www-redirect of any.
-//!          The owner of a host gives its aliases (`aliases.rs`); whether one holds is decided by `owner::hold`.
+//!          The owner of a host gives its aliases (`aliases.rs`); whether one holds is decided by `owner::decide`.
 
 use crate::age::Age;
 use oxigress_core::model::HostPattern;

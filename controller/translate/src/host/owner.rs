@@ -1,7 +1,7 @@
 //! Whose a host is, and what only its owner may say.
 //!
 //! Shape:   a host belongs to the namespace of the oldest object that names it: an Ingress by a rule, by `server-alias` or as
-//!          the other name of `from-to-www-redirect`, or a route or listener of a Gateway. [`hold`] is the one place that decides this. What an Ingress says
+//!          the other name of `from-to-www-redirect`, or a route or listener of a Gateway. [`decide`] is the one place that decides this. What an Ingress says
 //!          about whole hosts is [`Sealed`]: only an [`Owner`] opens it, so a new setting cannot forget to ask.
 //! Errors:  none. What another namespace says about a host is ignored and noted; a setting that protects closes the
 //!          paths of the Ingress that says it, and no others.
@@ -147,7 +147,7 @@ impl GatewayClaim {
     }
 
     /// Whether it is older than the oldest Ingress, where that counts.
-    fn is_elder(&self, mode: HostOwnership, ingress: Option<(i64, &Key)>) -> bool {
+    fn is_older(&self, mode: HostOwnership, ingress: Option<(i64, &Key)>) -> bool {
         mode != HostOwnership::Shared && ingress.is_none_or(|oldest| self.age.borrowed() < oldest)
     }
 }
@@ -157,7 +157,7 @@ impl GatewayClaim {
 pub struct HostView<'a> {
     mode: HostOwnership,
     /// What makes its namespace the owner, if that is no Ingress.
-    elder: Option<&'a GatewayClaim>,
+    older_gateway: Option<&'a GatewayClaim>,
     /// The Ingresses whose settings hold.
     pub owner: Owner<'a>,
     /// The Ingresses whose paths are served.
@@ -165,7 +165,7 @@ pub struct HostView<'a> {
     /// Who wants a part of these paths.
     pub canaries: Vec<&'a Claims>,
     /// Ingresses of other namespaces, with paths for the host; canaries only where they are refused.
-    strangers: Vec<&'a Claims>,
+    other_namespaces: Vec<&'a Claims>,
 }
 
 impl<'a> HostView<'a> {
@@ -177,19 +177,19 @@ impl<'a> HostView<'a> {
     ) -> Self {
         let first = claims.iter().find(|by| by.canary().is_none());
         let oldest = first.map(|by| by.age());
-        let elder =
-            by_gateway.filter(|claim| claim.is_elder(mode, oldest.as_ref().map(Age::borrowed)));
-        HostView::new(mode, claims, oldest.as_ref(), elder)
+        let older_gateway =
+            by_gateway.filter(|claim| claim.is_older(mode, oldest.as_ref().map(Age::borrowed)));
+        HostView::new(mode, claims, oldest.as_ref(), older_gateway)
     }
 
-    /// The owner is the namespace of `elder`, or else of the Ingress of this age.
+    /// The owner is the namespace of `older_gateway`, or else of the Ingress of this age.
     fn new(
         mode: HostOwnership,
         claims: &[&'a Claims],
         oldest: Option<&Age>,
-        elder: Option<&'a GatewayClaim>,
+        older_gateway: Option<&'a GatewayClaim>,
     ) -> Self {
-        let by = elder.map(|claim| &claim.age).or(oldest);
+        let by = older_gateway.map(|claim| &claim.age).or(oldest);
         let namespace = by.map_or("", |by| &*by.key.namespace);
         let is_owner = |by: &&Claims| by.key.namespace == namespace;
         let is_served = |by: &&Claims| mode != HostOwnership::Strict || is_owner(by);
@@ -205,8 +205,8 @@ impl<'a> HostView<'a> {
         };
         HostView {
             mode,
-            elder,
-            strangers: of(claims, &|by| {
+            older_gateway,
+            other_namespaces: of(claims, &|by| {
                 !is_shared && !is_owner(by) && (by.canary().is_none() || !is_served(by))
             }),
             canaries: of(&canaries, &|by| is_served(by)),
@@ -217,7 +217,7 @@ impl<'a> HostView<'a> {
 
     /// Whether the owner is known: it has an Ingress here, or a route or listener.
     pub fn has_owner(&self) -> bool {
-        self.elder.is_some() || self.owner.first().is_some()
+        self.older_gateway.is_some() || self.owner.first().is_some()
     }
 
     /// The name of the namespace that owns the host.
@@ -252,19 +252,19 @@ impl<'a> HostView<'a> {
     pub fn unprotected(&self) -> BTreeSet<&'a Key> {
         let owner = self.owner.merged();
         let is_unprotected = |by: &&&Claims| lacks_client(&by.host_settings.0, &owner);
-        self.strangers.iter().filter(is_unprotected).map(|by| &by.key).collect()
+        self.other_namespaces.iter().filter(is_unprotected).map(|by| &by.key).collect()
     }
 
     /// What there is to say to other namespaces about a host that is not theirs.
     pub fn refusals(&self, host: &HostPattern) -> Vec<(Key, Note)> {
-        let whose = match (self.elder, self.owner.first()) {
-            (Some(elder), _) => whose(host, elder.kind, &elder.age.key),
+        let whose = match (self.older_gateway, self.owner.first()) {
+            (Some(older_gateway), _) => whose(host, older_gateway.kind, &older_gateway.age.key),
             (None, Some(first)) => whose(host, Kind::Ingress, &first.key),
             (None, None) => return Vec::new(),
         };
         let owner = self.owner.merged();
         let mut notes = Vec::new();
-        for by in &self.strangers {
+        for by in &self.other_namespaces {
             let mut say = |note| notes.push((by.key.clone(), note));
             if self.mode == HostOwnership::Strict {
                 let message = format!(
@@ -373,7 +373,7 @@ fn whose(host: &HostPattern, kind: Kind, by: &Key) -> String {
 
 /// What a host is served from.
 #[derive(Debug)]
-pub enum Holder<'a> {
+pub enum ServedFrom<'a> {
     /// Its own claims; none of them: nobody names it, or canaries alone.
     Claims(HostView<'a>),
     /// The host is served as another host.
@@ -387,9 +387,9 @@ pub enum Holder<'a> {
 
 /// The owner of a host and what is served for it.
 #[derive(Debug)]
-pub struct Held<'a> {
+pub struct OwnerDecision<'a> {
     /// What the host is served from.
-    pub holder: Holder<'a>,
+    pub served_from: ServedFrom<'a>,
     /// The oldest object that names it; None: nobody does.
     pub by: Option<Age>,
     /// The kind of that object.
@@ -410,9 +410,9 @@ pub fn oldest<'a>(
         HostOwnership::Shared => rule.or(alias),
         HostOwnership::Settings | HostOwnership::Strict => rule.into_iter().chain(alias).min(),
     };
-    let elder = by_gateway.filter(|claim| claim.is_elder(mode, by));
-    let elder = elder.map(|claim| (claim.age.borrowed(), claim.kind));
-    elder.or_else(|| by.map(|by| (by, Kind::Ingress)))
+    let older_gateway = by_gateway.filter(|claim| claim.is_older(mode, by));
+    let older_gateway = older_gateway.map(|claim| (claim.age.borrowed(), claim.kind));
+    older_gateway.or_else(|| by.map(|by| (by, Kind::Ingress)))
 }
 
 fn owned((created, key): (i64, &Key)) -> Age {
@@ -423,21 +423,21 @@ fn owned((created, key): (i64, &Key)) -> Age {
 ///
 /// The owner's own rules come before its aliases, as in ingress-nginx. A younger Ingress of another namespace takes no
 /// alias away, and an alias takes no host from an older one.
-pub fn hold<'a>(
+pub fn decide<'a>(
     mode: HostOwnership,
     host: &HostPattern,
     claims: &[&'a Claims],
     aliases: &[(&'a Alias, &'a HostPattern)],
     by_gateway: Option<&'a GatewayClaim>,
-) -> Held<'a> {
+) -> OwnerDecision<'a> {
     let mut mains = claims.iter().filter(|by| by.canary().is_none()).map(|by| by.age());
     let rule = mains.next();
     let alias = aliases.first().map(|(alias, _)| &alias.age);
     let (rule, alias) = (rule.as_ref().map(Age::borrowed), alias.map(Age::borrowed));
     let (by, kind) = oldest(mode, rule, alias, by_gateway).unzip();
     let (by, kind) = (by.map(owned), kind.unwrap_or(Kind::Ingress));
-    let elder = by_gateway.filter(|_| kind != Kind::Ingress);
-    let view = HostView::new(mode, claims, by.as_ref(), elder);
+    let older_gateway = by_gateway.filter(|_| kind != Kind::Ingress);
+    let view = HostView::new(mode, claims, by.as_ref(), older_gateway);
     let namespace = by.as_ref().map_or("", |by| by.key.namespace.as_str());
     let mut notes = Vec::new();
     if let (Some(by), true) = (&by, mode != HostOwnership::Shared) {
@@ -452,19 +452,22 @@ pub fn hold<'a>(
             ));
         }
         if !view.has_owner() {
-            notes.extend(view.strangers.iter().map(|stranger| {
+            notes.extend(view.other_namespaces.iter().map(|other| {
                 let message = format!(
                     "{whose} as an alias of another host: its paths there are not served: use a host of your own"
                 );
-                (stranger.key.clone(), Note::rejected(message))
+                (other.key.clone(), Note::rejected(message))
             }));
         }
     }
     // What a route or listener names follows another host only where its own namespace says so.
-    let may_follow = |alias: &Alias| elder.is_none() || alias.age.key.namespace == namespace;
-    let holder = match aliases.iter().find(|(alias, _)| may_follow(alias)) {
-        Some((alias, source)) if view.owner.first().is_none() => Holder::Alias { alias, source },
-        _ => Holder::Claims(view),
+    let may_follow =
+        |alias: &Alias| older_gateway.is_none() || alias.age.key.namespace == namespace;
+    let served_from = match aliases.iter().find(|(alias, _)| may_follow(alias)) {
+        Some((alias, source)) if view.owner.first().is_none() => {
+            ServedFrom::Alias { alias, source }
+        }
+        _ => ServedFrom::Claims(view),
     };
-    Held { holder, by, kind, notes }
+    OwnerDecision { served_from, by, kind, notes }
 }

@@ -27,7 +27,7 @@ pub struct HostUpstreamTls<'a> {
 
 /// What holds for a path.
 #[derive(Debug)]
-pub enum Held<'a> {
+pub enum PathUpstreamTls<'a> {
     Override,
     /// These policies, with the word of another Ingress.
     Shared(Arc<Policies>),
@@ -58,7 +58,7 @@ impl<'a> HostUpstreamTls<'a> {
     }
 
     /// What holds for a path of `by` with these policies.
-    pub fn for_path(&mut self, by: &Claims, policies: &Arc<Policies>) -> Held<'a> {
+    pub fn for_path(&mut self, by: &Claims, policies: &Arc<Policies>) -> PathUpstreamTls<'a> {
         let lacks_word = policies.proxy.as_ref().is_some_and(|proxy| {
             let is_tls = matches!(
                 proxy.protocol,
@@ -67,13 +67,13 @@ impl<'a> HostUpstreamTls<'a> {
             is_tls && proxy.tls.is_none()
         });
         if !lacks_word || by.is_closed() {
-            return Held::Override;
+            return PathUpstreamTls::Override;
         }
         match (self.by_namespace.get(by.key.namespace.as_str()).copied(), self.first) {
-            (Some(other), _) if other.has_lost_upstream_tls() => Held::Lost(other),
-            (Some(other), _) => Held::Shared(self.share(other, policies)),
-            (None, Some(other)) => Held::Foreign(other),
-            (None, None) => Held::Override,
+            (Some(other), _) if other.has_lost_upstream_tls() => PathUpstreamTls::Lost(other),
+            (Some(other), _) => PathUpstreamTls::Shared(self.share(other, policies)),
+            (None, Some(other)) => PathUpstreamTls::Foreign(other),
+            (None, None) => PathUpstreamTls::Override,
         }
     }
 

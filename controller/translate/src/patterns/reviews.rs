@@ -32,7 +32,7 @@ const MANY_NAMESPACES: usize = 1_000;
 type Text = (Meaning, Arc<str>);
 
 /// What came of a pattern.
-struct Outcome {
+struct ReviewedPattern {
     price: Result<u64, Invalid>,
     /// `None`: it was only read.
     compiled: Option<Result<(), Invalid>>,
@@ -41,7 +41,7 @@ struct Outcome {
 /// The reviews until now, and the one under way.
 #[derive(Default)]
 pub struct Reviews {
-    kept: HashMap<Text, Outcome>,
+    kept: HashMap<Text, ReviewedPattern>,
     oldest: VecDeque<Text>,
     bytes: usize,
     namespaces: BTreeMap<String, Bucket>,
@@ -67,7 +67,7 @@ impl Reviews {
         }
         self.spend(price_of_reading(text))?;
         let price = price_of(text);
-        self.keep(key, Outcome { price: price.clone(), compiled: None });
+        self.keep(key, ReviewedPattern { price: price.clone(), compiled: None });
         price
     }
 
@@ -79,7 +79,7 @@ impl Reviews {
         allowance: Allowance,
     ) -> Result<(), Invalid> {
         let key = (meaning, Arc::from(text));
-        if let Some(Outcome { compiled: Some(known), .. }) = self.kept.get(&key) {
+        if let Some(ReviewedPattern { compiled: Some(known), .. }) = self.kept.get(&key) {
             return known.clone();
         }
         self.spend(allowance.left().saturating_sub(price_of_reading(text)))?;
@@ -132,7 +132,7 @@ impl Reviews {
         Ok(())
     }
 
-    fn keep(&mut self, text: Text, outcome: Outcome) {
+    fn keep(&mut self, text: Text, outcome: ReviewedPattern) {
         self.bytes += bytes_of(&text);
         while self.bytes > MAX_BYTES {
             let Some(oldest) = self.oldest.pop_front() else { break };

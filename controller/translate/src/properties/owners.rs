@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::age::Age;
-use crate::host::owner::Holder;
+use crate::host::owner::ServedFrom;
 use crate::{HostOwnership, Options, Translator};
 use oxigress_core::model::policy::TlsPolicy;
 use oxigress_core::model::{HostPattern, PathPattern, Snapshot, WELL_KNOWN};
@@ -115,13 +115,16 @@ fn translated(world: &World, options: &Options) -> Translator {
 }
 
 /// Whose the host is, and from where it is served; None: from its own rules.
-fn held(translator: &Translator, host: &HostPattern) -> Option<(Age, Option<HostPattern>)> {
-    let held = translator.hold(host);
-    let source = match held.holder {
-        Holder::Claims(_) => None,
-        Holder::Alias { source, .. } => Some(source.clone()),
+fn owner_and_source(
+    translator: &Translator,
+    host: &HostPattern,
+) -> Option<(Age, Option<HostPattern>)> {
+    let decided = translator.decide_owner(host);
+    let source = match decided.served_from {
+        ServedFrom::Claims(_) => None,
+        ServedFrom::Alias { source, .. } => Some(source.clone()),
     };
-    Some((held.by?, source))
+    Some((decided.by?, source))
 }
 
 /// The TLS sessions of a server name are those of its owner: routes of other namespaces get none, on whatever port.
@@ -130,9 +133,9 @@ fn check_sessions(all: &Translator) -> Result<(), TestCaseError> {
         let Some(host) = place.host.as_ref().filter(|_| !route.namespace.is_empty()) else {
             continue;
         };
-        let held = all.hold(host);
+        let decided = all.decide_owner(host);
         // A listener leaves its host to somebody else.
-        let Some(by) = held.by.filter(|_| held.kind != Kind::Gateway) else { continue };
+        let Some(by) = decided.by.filter(|_| decided.kind != Kind::Gateway) else { continue };
         if *host != HostPattern::default_host() {
             prop_assert_eq!(&*by.key.namespace, route.namespace.as_str(), "{}", place);
         }
@@ -144,7 +147,7 @@ fn check_sessions(all: &Translator) -> Result<(), TestCaseError> {
 fn check_challenges(world: &World, all: &Translator) -> Result<(), TestCaseError> {
     let records = records(&all.snapshot);
     for at in all.snapshot.listener_servers.keys() {
-        let Some(by) = all.hold(&at.host).by else { continue };
+        let Some(by) = all.decide_owner(&at.host).by else { continue };
         let server = records.get(&(Record::Listener, at.to_string().into_bytes())).unwrap();
         let server = oxigress_core::record::ServerView::new(server);
         for path in ASKED.into_iter().filter(|path| path.starts_with(WELL_KNOWN)) {
@@ -166,11 +169,11 @@ fn check_challenges(world: &World, all: &Translator) -> Result<(), TestCaseError
 /// the oldest Ingress or route that names it, or else to its routes; and an owner lets the Gateways that it has attached to.
 fn may_answer(world: &World, all: &Translator, host: &HostPattern, by: &Key) -> bool {
     let routes = &world.gateway_api.routes;
-    let held = all.hold(host);
-    let heir = all.heir(host, held.kind).map(|(age, _)| age.key.namespace);
+    let decided = all.decide_owner(host);
+    let heir = all.successor(host, decided.kind).map(|(age, _)| age.key.namespace);
     let is_heir = heir.as_ref() == Some(&by.namespace);
-    let is_left = held.kind == Kind::Gateway && heir.is_none();
-    let owner = heir.or(held.by.map(|by| by.key.namespace));
+    let is_left = decided.kind == Kind::Gateway && heir.is_none();
+    let owner = heir.or(decided.by.map(|by| by.key.namespace));
     let attached = |route: &gateway::Route, own: &Key| {
         let mut all = route.spec.parent_refs.iter();
         all.any(|parent| by.namespace == parent.namespace.as_deref().unwrap_or(&own.namespace))
@@ -187,9 +190,9 @@ fn check_host(
     own: &Translator,
     host: &HostPattern,
 ) -> Result<usize, TestCaseError> {
-    let Some((by, source)) = held(all, host) else { return Ok(0) };
+    let Some((by, source)) = owner_and_source(all, host) else { return Ok(0) };
     // Another of the owner's aliases may lead here if nobody else has where it comes from.
-    if held(own, host).map(|(_, source)| source) != Some(source) {
+    if owner_and_source(own, host).map(|(_, source)| source) != Some(source) {
         return Ok(0);
     }
     let (served, alone) = (records(&all.snapshot), records(&own.snapshot));
@@ -205,10 +208,10 @@ fn check_host(
     };
     prop_assert_eq!(tls(&served), tls(&alone), "TLS of {}", host);
     let wildcard = host.wildcard_above();
-    let above = wildcard.as_ref().and_then(|above| held(all, above));
+    let above = wildcard.as_ref().and_then(|above| owner_and_source(all, above));
     // Another namespace has the owner's wildcard: what it says there has no effect, and may have had one here.
     let is_lost = above.as_ref().is_some_and(|(above, _)| above.key.namespace != by.key.namespace)
-        && wildcard.is_some_and(|wildcard| held(own, &wildcard).is_some());
+        && wildcard.is_some_and(|wildcard| owner_and_source(own, &wildcard).is_some());
     if is_lost {
         return Ok(0);
     }
@@ -302,7 +305,7 @@ proptest! {
             }
             let own = translated(&alone, &options);
             for host in all.snapshot.servers.keys() {
-                if held(&all, host).is_some_and(|(by, _)| by.key.namespace == namespace) {
+                if owner_and_source(&all, host).is_some_and(|(by, _)| by.key.namespace == namespace) {
                     check_host((&world, &all), &own, host)?;
                 }
             }

@@ -126,10 +126,10 @@ impl Translator {
 
     /// Who would lose a host to an older object that names it now: a listener loses nothing.
     fn loser(&self, host: &HostPattern) -> Option<(Age, Kind)> {
-        let held = self.hold(host);
-        match held.kind {
-            Kind::Gateway => self.heir(host, held.kind),
-            kind => Some((held.by?, kind)),
+        let decided = self.decide_owner(host);
+        match decided.kind {
+            Kind::Gateway => self.successor(host, decided.kind),
+            kind => Some((decided.by?, kind)),
         }
     }
 }

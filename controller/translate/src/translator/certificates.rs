@@ -4,7 +4,7 @@ use super::{Translator, put};
 use crate::HostOwnership;
 use crate::age::Age;
 use crate::host::certificate;
-use crate::host::owner::{self, Holder};
+use crate::host::owner::{self, ServedFrom};
 use crate::notes::Part;
 use oxigress_core::model::{Certificate, CertificateId, HostPattern};
 use oxigress_objects::verdict::Note;
@@ -40,20 +40,20 @@ impl Translator {
         #[cfg(test)]
         CHOICES.set(CHOICES.get() + 1);
         self.note_below(host);
-        let held = self.hold(host);
+        let decided = self.decide_owner(host);
         let choose = |owner| certificate::choose(world, &self.options, host, owner);
-        let mut chosen = match &held.holder {
-            Holder::Claims(view) => choose(&view.owner),
-            Holder::Alias { source, .. } => {
+        let mut chosen = match &decided.served_from {
+            ServedFrom::Claims(view) => choose(&view.owner),
+            ServedFrom::Alias { source, .. } => {
                 let mut chosen = choose(&self.view_of(source).owner);
                 chosen.restrict_to_valid();
                 chosen
             }
         };
         if chosen.certificate.is_none() {
-            chosen.certificate = self.certificate_by_gateway(host, &held, &mut chosen.notes);
+            chosen.certificate = self.certificate_by_gateway(host, &decided, &mut chosen.notes);
         }
-        if chosen.certificate.is_none() && self.is_below_foreign_certificate(host, &held) {
+        if chosen.certificate.is_none() && self.is_below_foreign_certificate(host, &decided) {
             chosen.certificate = Some(certificate::none());
         }
         if *host == HostPattern::default_host() {
@@ -76,12 +76,12 @@ impl Translator {
     fn certificate_by_gateway(
         &self,
         host: &HostPattern,
-        held: &owner::Held<'_>,
+        decided: &owner::OwnerDecision<'_>,
         notes: &mut Vec<(ObjectRef, Note)>,
     ) -> Option<CertificateId> {
         let (id, gateway) = self.gateways.certificates.get(host)?;
         let is_shared = self.options.host_ownership == HostOwnership::Shared;
-        let by = held.by.as_ref().filter(|_| held.kind == Kind::Ingress && !is_shared);
+        let by = decided.by.as_ref().filter(|_| decided.kind == Kind::Ingress && !is_shared);
         match by.filter(|by| by.key.namespace != gateway.key.namespace) {
             None => Some(id.clone()),
             Some(by) => {
@@ -99,8 +99,12 @@ impl Translator {
 
     /// A wildcard of another namespace has a certificate, and came later: its certificate must not replace the default
     /// one, nor turn the redirect to HTTPS on.
-    fn is_below_foreign_certificate(&self, host: &HostPattern, held: &owner::Held<'_>) -> bool {
-        let Some((wildcard, by)) = host.wildcard_above().zip(held.by.as_ref()) else {
+    fn is_below_foreign_certificate(
+        &self,
+        host: &HostPattern,
+        decided: &owner::OwnerDecision<'_>,
+    ) -> bool {
+        let Some((wildcard, by)) = host.wildcard_above().zip(decided.by.as_ref()) else {
             return false;
         };
         let Some(above) = self.above.get(&wildcard) else { return false };
@@ -131,14 +135,14 @@ impl Translator {
     }
 
     fn certificate_above(&self, wildcard: &HostPattern) -> Option<CertificateAbove> {
-        let held = self.hold(wildcard);
-        let has_tls = || match &held.holder {
-            Holder::Claims(view) => view.owner.has_tls(),
-            Holder::Alias { source, .. } => self.view_of(source).owner.has_tls(),
+        let decided = self.decide_owner(wildcard);
+        let has_tls = || match &decided.served_from {
+            ServedFrom::Claims(view) => view.owner.has_tls(),
+            ServedFrom::Alias { source, .. } => self.view_of(source).owner.has_tls(),
         };
         let by_gateway = self.gateways.certificates.get(wildcard);
         let by_gateway = by_gateway.map(|(_, gateway)| gateway.clone());
-        let by_ingress = held.by.clone().filter(|_| has_tls());
+        let by_ingress = decided.by.clone().filter(|_| has_tls());
         let is_there = by_gateway.is_some() || by_ingress.is_some();
         is_there.then_some(CertificateAbove { by_gateway, by_ingress })
     }

@@ -3,7 +3,7 @@
 use super::{PolicyHolder, Translator, put};
 use crate::backend::spec::BackendSpec;
 use crate::gateway::{self, Beside, Built, HostOwner};
-use crate::host::owner::Holder;
+use crate::host::owner::ServedFrom;
 use crate::notes::Part;
 use oxigress_core::model::policy::TlsPolicy;
 use oxigress_core::model::{
@@ -12,7 +12,7 @@ use oxigress_core::model::{
 use oxigress_core::wire::native::Patch;
 use oxigress_objects::gateway_status::Wanted;
 use oxigress_objects::{Changed, Key, Kind, ObjectRef, World};
-use oxigress_settings::streams::Listener;
+use oxigress_settings::conf_input::Listener;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -46,10 +46,10 @@ impl Translator {
             memo.forget_built();
         }
         let owner = |host: &HostPattern| {
-            let held = self.hold(host);
-            let is_alias = matches!(held.holder, Holder::Alias { .. });
-            let heir = self.heir(host, held.kind);
-            Some(HostOwner { age: held.by?, kind: held.kind, is_alias, heir })
+            let decided = self.decide_owner(host);
+            let is_alias = matches!(decided.served_from, ServedFrom::Alias { .. });
+            let heir = self.successor(host, decided.kind);
+            Some(HostOwner { age: decided.by?, kind: decided.kind, is_alias, heir })
         };
         let servers = &self.snapshot.servers;
         let beside = Beside { servers, touched: hosts, owner: &owner };
@@ -154,7 +154,7 @@ impl Translator {
         backends.extend(old.leads.keys().filter(|id| !built.leads.contains_key(id)).cloned());
         let urls = old.urls.keys().chain(built.urls.keys());
         backends.extend(urls.filter(|id| old.urls.get(*id) != built.urls.get(*id)).cloned());
-        self.is_new_streams |= old.ports != built.ports;
+        self.is_new_conf_input |= old.ports != built.ports;
         self.put_statuses(&old, &built);
         self.separate_tls(&gone);
         let mut hosts = BTreeSet::new();

@@ -5,7 +5,7 @@ use crate::age::Age;
 use crate::backend::spec::HostBackend;
 use crate::host::alias::Alias;
 use crate::host::aliases;
-use crate::host::owner::{self, GatewayClaim, Holder, HostView};
+use crate::host::owner::{self, GatewayClaim, HostView, ServedFrom};
 use crate::host::{gate, merge};
 use crate::ingress::Claims;
 use crate::notes::Part;
@@ -48,10 +48,10 @@ impl Translator {
         all.filter_map(|alias| Some((alias, self.aliases.by(alias).next()?))).collect()
     }
 
-    pub(crate) fn hold(&self, host: &HostPattern) -> owner::Held<'_> {
+    pub(crate) fn decide_owner(&self, host: &HostPattern) -> owner::OwnerDecision<'_> {
         let mode = self.options.host_ownership;
         let by_gateway = self.gateway_claims.get(host);
-        owner::hold(mode, host, &self.claims_on(host), &self.aliases_onto(host), by_gateway)
+        owner::decide(mode, host, &self.claims_on(host), &self.aliases_onto(host), by_gateway)
     }
 
     /// Whether an Ingress names a host, or one that follows it.
@@ -59,7 +59,7 @@ impl Translator {
         self.claimants.contains_key(host) || !self.aliases_onto(host).is_empty()
     }
 
-    /// The creation and the name of the oldest object that names a host: what [`Self::hold`] decides by.
+    /// The creation and the name of the oldest object that names a host: what [`Self::decide_owner`] decides by.
     pub(super) fn oldest<'a>(
         &'a self,
         host: &HostPattern,
@@ -74,7 +74,7 @@ impl Translator {
     }
 
     /// To whom a listener leaves a host that it names: the oldest Ingress or route that names it, too. `kind` is the owner's.
-    pub(crate) fn heir(&self, host: &HostPattern, kind: Kind) -> Option<(Age, Kind)> {
+    pub(crate) fn successor(&self, host: &HostPattern, kind: Kind) -> Option<(Age, Kind)> {
         let route = self.gateway_claims.get(host).filter(|_| kind == Kind::Gateway)?.route.clone();
         let mut mains = self.claims_on(host).into_iter().filter(|by| by.canary().is_none());
         let rule = mains.next().map(|by| (by.age(), Kind::Ingress));
@@ -92,22 +92,22 @@ impl Translator {
     }
 
     pub(super) fn merge_host(&mut self, host: &HostPattern, backends: &mut BTreeSet<BackendId>) {
-        let held = self.hold(host);
+        let decided = self.decide_owner(host);
         let merge_as = |source: &HostPattern, view: &HostView<'_>| {
             let (settings, spec_owners) = (&self.settings, &self.spec_owners);
             merge::merge(host, source, view, settings, spec_owners, &self.options)
         };
-        let (mut merged, is_followed) = match &held.holder {
-            Holder::Alias { alias, source } if alias.is_redirected => {
+        let (mut merged, is_followed) = match &decided.served_from {
+            ServedFrom::Alias { alias, source } if alias.is_redirected => {
                 (merge::redirected(source, &alias.age.key, &self.settings), true)
             }
-            Holder::Alias { source, .. } => (merge_as(source, &self.view_of(source)), true),
-            Holder::Claims(view) => (merge_as(host, view), false),
+            ServedFrom::Alias { source, .. } => (merge_as(source, &self.view_of(source)), true),
+            ServedFrom::Claims(view) => (merge_as(host, view), false),
         };
         gate::close_invalid(host, &mut merged, &self.snapshot);
         let bundles = merged.bundles();
         let about = |(key, note)| (ObjectRef::new(Kind::Ingress, key), note);
-        let mut notes: Vec<_> = held.notes.into_iter().map(about).collect();
+        let mut notes: Vec<_> = decided.notes.into_iter().map(about).collect();
         // What there is to say about another host's rules is said there.
         if !is_followed {
             notes.extend(merged.notes);

@@ -54,7 +54,7 @@ impl Translator {
         let listeners = |all: &BTreeMap<StreamPort, stream::Entry>| -> Vec<_> {
             all.iter().map(|(port, entry)| (*port, entry.listener)).collect()
         };
-        self.is_new_streams |= listeners(&old) != listeners(&entries);
+        self.is_new_conf_input |= listeners(&old) != listeners(&entries);
         for port in old.keys().chain(entries.keys()) {
             let backend = entries.get(port).map(|entry| entry.leads.backend.clone());
             let Patch { upsert, remove, .. } = &mut self.patch;

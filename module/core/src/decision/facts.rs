@@ -40,11 +40,11 @@ pub trait Facts: split::Request {
     fn client_scheme(&self) -> &[u8];
     /// The value of a variable that the rule has nothing to do with, by its lower-case name; `None`: there is none.
     fn variable(&self, name: &[u8]) -> Option<Cow<'_, [u8]>>;
-    /// A new random number.
+    /// Returns another random number at each call; all 64 bits are random.
     fn random(&self) -> u64;
     /// nginx processes the request again, for an error page.
     fn is_internal(&self) -> bool;
-    /// The connection is encrypted.
+    /// Whether the client's connection is encrypted.
     fn is_tls(&self) -> bool;
     /// The handshake asked for what this names ([`CompiledHostPolicy::asks`]). True where there is no handshake to ask.
     fn was_asked_for(&self, asks: &[u8; 16]) -> bool;
@@ -57,7 +57,7 @@ pub trait Facts: split::Request {
 /// What the client of a connection has shown in the handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shown {
-    /// No certificate.
+    /// The client has shown no certificate.
     Nothing,
     /// One that an authority vouches for.
     Valid,
@@ -99,9 +99,9 @@ pub trait Generation<'g>: Records<'g> + Sized {
     /// The endpoints of a backend.
     type Endpoints: EndpointSet;
 
-    /// Something was published.
+    /// Whether a controller has published anything yet; before that every request is answered with 503.
     fn is_published(&self) -> bool;
-    /// Finds a record.
+    /// Finds the record of this kind and key; `None`: the generation has none.
     fn record(&self, kind: Kind, key: &[u8]) -> Option<Self::Record>;
     /// The value of a record.
     fn value_of(&self, record: Self::Record) -> &'g [u8];
@@ -109,7 +109,7 @@ pub trait Generation<'g>: Records<'g> + Sized {
     fn patterns(&self) -> &Patterns;
     /// The policies of this id; `None`: they, or a bundle that they name, are not there.
     fn policies(&self, id: &[u8]) -> Option<Self::Policies>;
-    /// Gateways have listeners.
+    /// Whether any Gateway has a listener, so that the server depends on the port too.
     fn has_listeners(&self) -> bool;
     /// Some host has a TLS policy.
     fn has_host_policies(&self) -> bool;

@@ -10,7 +10,7 @@ use crate::record::SettingsView;
 /// A status that nginx would answer a request with.
 #[derive(Clone, Copy, Debug)]
 pub struct Failure {
-    /// The status.
+    /// The status that the endpoint or nginx answered.
     pub status: u16,
     /// ACCESS had let the request in.
     pub was_let_in: bool,
@@ -24,9 +24,9 @@ pub enum Replacement<'p, E> {
     Nobody,
     /// This backend answers. It gets the request as it came, but for the path, which is `/`.
     Backend {
-        /// Its id.
+        /// The id of the backend that answers in its place.
         id: &'p [u8],
-        /// Its endpoints.
+        /// The endpoints of that backend.
         endpoints: E,
     },
 }

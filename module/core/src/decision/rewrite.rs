@@ -17,9 +17,9 @@ use crate::text::template::{self, Part, Values};
 pub enum Rewritten {
     /// It goes on with this path, decoded, and this query, encoded.
     Uri {
-        /// Begins with a slash.
+        /// The new path, decoded; it begins with a slash.
         path: Vec<u8>,
-        /// Without the question mark.
+        /// The new query, without the question mark.
         args: Vec<u8>,
     },
     /// It is sent to this URL, with status 302.
@@ -118,11 +118,11 @@ fn is_decoded(name: &[u8]) -> bool {
         .any(|known| known.eq_ignore_ascii_case(name))
 }
 
-/// Bytes that are escaped beside control bytes, space, and those that are not ASCII: of one argument,
+/// Bytes that are escaped in one argument, beside control bytes, space, and those that are not ASCII.
 const ARGUMENT: &[u8] = b"#%&+?\"<>";
-/// of a path,
+/// Bytes that are escaped in a path, beside the same.
 const PATH: &[u8] = b"#%?\"<>";
-/// of a query,
+/// Bytes that are escaped in a query, beside the same.
 const QUERY: &[u8] = b"#\"<>";
 /// and of what is a URL already.
 const URL: &[u8] = b"\"<>";

@@ -35,7 +35,7 @@ pub trait Trace {
     #[inline]
     fn backend(&mut self, _reason: BackendReason) {}
 
-    /// The decision is made.
+    /// Is called last, with the reason for the answer.
     #[inline]
     fn answer(&mut self, _reason: Reason) {}
 }
@@ -46,18 +46,18 @@ pub struct Silent;
 
 impl Trace for Silent {}
 
-/// Why a backend serves.
+/// The reason for which a backend serves a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BackendReason {
-    /// The rule names it.
+    /// The rule names the backend, and nothing takes its place.
     Own,
     /// The rule names none, and this is the default one.
     Default,
     /// Alternatives share the requests of the backend; `is_alternative`: one of them takes this one.
     Split {
-        /// What decided.
+        /// What of the request, or which weight, decided.
         by: By,
-        /// An alternative serves.
+        /// Whether an alternative was chosen, and not the backend that it stands in for.
         is_alternative: bool,
     },
     /// The one before has no endpoint.
@@ -65,7 +65,7 @@ pub enum BackendReason {
 }
 
 impl BackendReason {
-    /// The reason in words.
+    /// The reason as a sentence for `oxigress explain`.
     pub fn text(self) -> &'static str {
         match self {
             BackendReason::Own => "the rule's own",
@@ -116,7 +116,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// The reason in words.
+    /// The reason as a sentence for `oxigress explain`.
     pub fn text(self) -> &'static str {
         match self {
             Reason::NothingPublished => "nothing was ever published",

@@ -10,12 +10,12 @@ use std::net::IpAddr;
 /// As many header lines as nginx's router takes.
 const MAX_HEADERS: usize = 100;
 
-/// A request.
+/// A request that is to be explained, as the command line or a query describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asked {
-    /// Its method.
+    /// The method of the request, such as `GET`.
     pub method: String,
-    /// It comes over TLS.
+    /// Whether the request comes over TLS.
     pub is_https: bool,
     /// As in `Host`, perhaps with a port.
     pub host: String,
@@ -23,7 +23,7 @@ pub struct Asked {
     pub port: u16,
     /// Path and query, as on the request line.
     pub target: String,
-    /// Names and values.
+    /// The names and values of its headers, in their order.
     pub headers: Vec<(String, String)>,
 }
 

@@ -14,7 +14,7 @@ pub(crate) struct Offline<'a, R, C> {
     pub counted: &'a C,
 }
 
-/// A host's TLS policy.
+/// What a host's TLS policy says about client certificates, read from a snapshot.
 pub(crate) struct HostPolicy {
     source: TlsPolicy,
     payer: Vec<u8>,

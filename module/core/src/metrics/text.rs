@@ -88,7 +88,7 @@ pub struct Exposition {
 }
 
 impl Exposition {
-    /// A text without samples.
+    /// Begins a text to which families and their samples are added.
     pub fn new(options: Options) -> Self {
         let mut constant = options.constant_labels();
         if !constant.is_empty() {

@@ -19,7 +19,7 @@ pub struct ListenerHost {
     pub port: NonZeroU16,
     /// The address on which they arrive; absent: any that no Gateway has for itself.
     pub address: Option<IpAddr>,
-    /// The hosts.
+    /// The host, or wildcard, that the listener is for.
     pub host: HostPattern,
     /// The star of the host stands for one or more labels; false where there is no star.
     pub is_deep: bool,

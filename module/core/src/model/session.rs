@@ -91,7 +91,7 @@ crate::object::objects!(SessionRoute, SessionTarget);
 #[serde(default)]
 #[serde(remote = "Self")]
 pub struct SessionRoute {
-    /// Who takes them.
+    /// Whether the sessions go to the targets as they come or decrypted, or are routed by their HTTP requests.
     pub way: SessionWay,
     /// Ingresses have hosts on the port too: a server name that one of them has, and that is more specific, is left to it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -102,7 +102,7 @@ pub struct SessionRoute {
     /// The namespace of the route that says so; empty: none does.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub namespace: String,
-    /// Its name.
+    /// The name of the TCPRoute, TLSRoute or UDPRoute.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub route: String,
 }
@@ -120,11 +120,11 @@ pub enum SessionWay {
     Http,
 }
 
-/// A share of sessions.
+/// A backend, or nobody, that gets a share of the sessions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(remote = "Self")]
 pub struct SessionTarget {
-    /// How many of all.
+    /// Its share, in relation to the sum of all weights of the route.
     pub weight: u32,
     /// Who serves them; absent: they are closed.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -49,7 +49,7 @@ impl Bucket {
 pub struct Bill([(Payer, u64); 4]);
 
 impl Bill {
-    /// A bill without costs.
+    /// Begins a bill that no pattern has added to.
     pub const fn empty() -> Self {
         Bill([(Payer(0), 0); 4])
     }

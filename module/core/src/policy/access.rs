@@ -21,12 +21,12 @@ pub trait Facts {
 /// What is known of a request's password.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Password {
-    /// It was not checked.
+    /// No thread has checked the password yet.
     #[default]
     Unchecked,
-    /// A thread checks it.
+    /// A thread is checking the password; the request waits for it.
     Checking,
-    /// It is the user's.
+    /// The password is the user's.
     Right,
     /// It is not, or there is none.
     Wrong,
@@ -46,7 +46,7 @@ pub enum Answer {
 /// What becomes of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is let in.
+    /// The policies let the request in.
     Granted,
     /// Somebody finds out what is missing.
     Waits,
@@ -54,14 +54,14 @@ pub enum Verdict {
     CheckPassword,
     /// The auth server is to be asked.
     AskServer,
-    /// It is refused.
+    /// A policy refuses the request.
     Refused(Refusal),
 }
 
 /// Why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The client's address: 403.
+    /// The client's address is not among those allowed: the answer is 403.
     Network,
     /// The password: 401, with a challenge.
     Password,

@@ -23,12 +23,12 @@ pub struct Buffers {
     by_namespace: RefCell<HashMap<Box<[u8]>, u64>>,
 }
 
-/// Who has too much.
+/// Whose buffered bodies exceed their bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Excess {
     /// The requests of its namespace.
     Namespace,
-    /// All requests.
+    /// The requests of the whole worker.
     Worker,
 }
 

@@ -27,7 +27,7 @@ pub enum Pattern {
         before: Vec<u8>,
         /// The rest of the origin, such as `.shop.test:8443`.
         after: Vec<u8>,
-        /// Several labels match.
+        /// Whether the wildcard takes several labels, as in `https://*.example.com` for `a.b.example.com`.
         is_deep: bool,
     },
 }

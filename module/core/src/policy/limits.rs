@@ -147,7 +147,7 @@ impl<'m, const WORDS: usize> Sets<'m, WORDS> {
         self.all.as_flattened().get(place)
     }
 
-    /// Counts what was forgotten.
+    /// Adds to the number of entries that were forgotten for lack of room.
     #[inline]
     fn forget(&self, count: u64) {
         if count > 0 {

@@ -111,7 +111,7 @@ struct RuleHead {
     kind: u8,
 }
 
-/// The two lowest bits.
+/// The two lowest bits of the flags say whether plain requests are redirected to HTTPS.
 const REDIRECT: u8 = 3;
 const YIELDS: u8 = 4;
 /// The path has rules for some of its requests, whose index stands behind the rule.

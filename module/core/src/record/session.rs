@@ -49,7 +49,7 @@ impl<'g> SessionView<'g> {
         SessionView(value)
     }
 
-    /// Who takes them.
+    /// Whether the sessions go to the targets as they come or decrypted, or are routed by their HTTP requests.
     pub fn way(self) -> SessionWay {
         match () {
             () if self.has(DECRYPTS) => SessionWay::Decrypt,

@@ -12,9 +12,9 @@ use std::net::IpAddr;
 pub enum Verdict<'g> {
     /// It goes to the backend with this id, as it comes.
     Forward(&'g [u8]),
-    /// TLS ends here.
+    /// The session's TLS ends here, and nginx decrypts it.
     Terminate,
-    /// It is closed.
+    /// The session is closed, since no backend serves its server name.
     Close,
 }
 
@@ -24,7 +24,7 @@ pub struct Arrival<'a> {
     pub port: StreamPort,
     /// The address of this machine. Asked only where Gateways have addresses for themselves.
     pub address: &'a dyn Fn() -> Option<IpAddr>,
-    /// Random bits.
+    /// Random bits, by which weighted targets are chosen.
     pub random: u64,
 }
 

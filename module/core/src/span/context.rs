@@ -23,12 +23,12 @@ impl TraceId {
         TraceId(bytes)
     }
 
-    /// `None` for all zeroes.
+    /// Reads an id in network order; `None` for all zeroes, which W3C Trace Context forbids.
     pub fn from_bytes(bytes: [u8; 16]) -> Option<TraceId> {
         (bytes != [0; 16]).then_some(TraceId(bytes))
     }
 
-    /// In network order.
+    /// The bytes of the id in network order.
     pub fn to_bytes(self) -> [u8; 16] {
         self.0
     }
@@ -47,12 +47,12 @@ impl SpanId {
         SpanId(random.max(1).to_be_bytes())
     }
 
-    /// `None` for all zeroes.
+    /// Reads an id in network order; `None` for all zeroes, which W3C Trace Context forbids.
     pub fn from_bytes(bytes: [u8; 8]) -> Option<SpanId> {
         (bytes != [0; 8]).then_some(SpanId(bytes))
     }
 
-    /// In network order.
+    /// The bytes of the id in network order.
     pub fn to_bytes(self) -> [u8; 8] {
         self.0
     }
@@ -63,9 +63,9 @@ impl SpanId {
 pub struct Context {
     /// The trace that it belongs to.
     pub trace: TraceId,
-    /// Its own id.
+    /// The id of the span itself.
     pub span: SpanId,
-    /// It is recorded.
+    /// Whether the spans of this trace are recorded and exported.
     pub is_sampled: bool,
 }
 
@@ -115,7 +115,7 @@ impl Context {
         Some(Context { trace, span, is_sampled })
     }
 
-    /// `traceparent`.
+    /// The value of the header `traceparent`, as W3C Trace Context writes it.
     pub fn traceparent(&self) -> Vec<u8> {
         let flags: &[u8] = if self.is_sampled { b"-01" } else { b"-00" };
         [b"00-", &*hex::encode(&self.trace.0), b"-", &*hex::encode(&self.span.0), flags].concat()

@@ -18,11 +18,11 @@ const MAX_CALLS: usize = 6;
 /// A request that has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finished {
-    /// Its server span.
+    /// The trace, and the id of the request's server span.
     pub context: Context,
     /// The span of the client that it belongs to.
     pub parent: Option<SpanId>,
-    /// It came over TLS.
+    /// Whether the request came over TLS.
     pub is_https: bool,
     /// The status that the client got; 0: none.
     pub status: u16,
@@ -30,7 +30,7 @@ pub struct Finished {
     pub port: u16,
     /// Milliseconds since the Unix epoch when its first byte was read.
     pub start_ms: u64,
-    /// Milliseconds that it took.
+    /// How long the request or call took, in milliseconds.
     pub duration_ms: u32,
     /// The namespace of the Ingress that served it.
     pub namespace: Vec<u8>,
@@ -43,13 +43,13 @@ pub struct Finished {
 /// A request to an endpoint, an auth server or a mirror.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// Where it went.
+    /// Whether the call went to an endpoint, an auth server or a mirror.
     pub kind: CallKind,
-    /// Its client span.
+    /// The id of the call's client span.
     pub span: SpanId,
     /// Milliseconds between the start of the request and its own.
     pub after_ms: u32,
-    /// Milliseconds that it took.
+    /// How long the request or call took, in milliseconds.
     pub duration_ms: u32,
     /// The status that came back; 0: none.
     pub status: u16,
@@ -57,14 +57,14 @@ pub struct Call {
     pub address: Vec<u8>,
 }
 
-/// Where a call went.
+/// The kind of server that a call of a request went to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallKind {
     /// An endpoint of the route: one of several where the request was tried again.
     Endpoint,
-    /// The external auth server.
+    /// The call went to the external auth server.
     Auth,
-    /// The mirror.
+    /// The call was a copy for the mirror.
     Mirror,
 }
 
@@ -73,7 +73,7 @@ pub enum CallKind {
 struct Head {
     trace: [u8; 16],
     span: [u8; 8],
-    /// Zeroes: there is none.
+    /// The id of the client's span; zeroes: it sent none.
     parent: [u8; 8],
     start_ms: U64,
     duration_ms: U32,
@@ -108,7 +108,7 @@ const MAX_ADDRESS_BYTES: usize = 64;
 const _: () = assert!(fits() && MAX_TEXT_BYTES <= u8::MAX as usize);
 
 impl Finished {
-    /// What the texts are.
+    /// What each of the texts says of the request, in their order.
     pub const NAMES: [&str; 7] =
         ["operation", "method", "host", "target", "route", "client", "user agent"];
 

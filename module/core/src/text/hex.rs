@@ -1,6 +1,6 @@
 //! Lower-case hexadecimal digits, as trace headers and affinity cookies have them.
 
-/// Two digits a byte.
+/// Writes each byte as two lower-case digits.
 pub fn encode(bytes: &[u8]) -> Vec<u8> {
     bytes.iter().flat_map(|byte| pair(*byte)).collect()
 }

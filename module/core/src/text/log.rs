@@ -10,7 +10,7 @@ pub enum Escape {
     Default,
     /// As the inside of a JSON string; bytes above ASCII stay.
     Json,
-    /// Nothing.
+    /// Values stand as they are.
     None,
 }
 
@@ -18,7 +18,7 @@ pub enum Escape {
 const PADDING: u64 = u64::from_le_bytes([b' '; 8]);
 
 impl Escape {
-    /// Of `escape=NAME`.
+    /// The escaping that `escape=NAME` names; `None`: nginx has no such name.
     pub fn named(name: &[u8]) -> Option<Self> {
         match name {
             b"default" => Some(Escape::Default),
@@ -28,7 +28,7 @@ impl Escape {
         }
     }
 
-    /// Appends a value.
+    /// Appends a value to a line of the log, escaped.
     #[inline]
     pub fn write(self, line: &mut Vec<u8>, value: &[u8]) {
         match self.is_plain(value) {

@@ -28,7 +28,7 @@ pub fn decode(mut text: &[u8]) -> Option<Vec<u8>> {
     Some(decoded)
 }
 
-/// As [`decode`], for UTF-8.
+/// As [`decode`]; `None` also where the result is not UTF-8.
 pub fn decode_text(text: &[u8]) -> Option<String> {
     String::from_utf8(decode(text)?).ok()
 }

@@ -16,7 +16,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// `ngx_http_arg`, letter by letter.
+    /// Finds what nginx's `ngx_http_arg` finds, in the way in which it looks.
     fn of_nginx<'q>(query: &'q [u8], name: &[u8]) -> Option<&'q [u8]> {
         for at in 0..query.len() {
             let Some(found) = query.get(at..at + name.len()) else { break };

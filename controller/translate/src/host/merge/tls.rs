@@ -2,7 +2,7 @@
 
 use super::{Merge, Winner, root};
 use crate::annotation::ClientTls;
-use crate::host::upstream_tls::{Held, HostUpstreamTls};
+use crate::host::upstream_tls::{HostUpstreamTls, PathUpstreamTls};
 use oxigress_core::model::HostPattern;
 use oxigress_core::model::policy::TlsPolicy;
 use oxigress_objects::verdict::Note;
@@ -45,12 +45,12 @@ impl<'a> Merge<'a> {
                 continue;
             }
             let note = match shared.for_path(winner.by, &winner.policies) {
-                Held::Override => continue,
-                Held::Shared(policies) => {
+                PathUpstreamTls::Override => continue,
+                PathUpstreamTls::Shared(policies) => {
                     winner.policies = policies;
                     continue;
                 }
-                Held::Lost(other) => {
+                PathUpstreamTls::Lost(other) => {
                     winner.closer = Some(winner.by);
                     let cause = Some(ObjectRef::new(Kind::Ingress, other.key.clone()));
                     let message = format!(
@@ -61,8 +61,8 @@ impl<'a> Merge<'a> {
                     Note { cause, ..Note::rejected(message) }
                 }
                 // Whoever adds an Ingress to a host says nothing to the others of it.
-                Held::Foreign(other) if !self.view.owner.has(other) => continue,
-                Held::Foreign(other) => Note::warning(format!(
+                PathUpstreamTls::Foreign(other) if !self.view.owner.has(other) => continue,
+                PathUpstreamTls::Foreign(other) => Note::warning(format!(
                     "annotation backend-protocol: endpoints of host {} are shown no certificate and not verified. In \
                      ingress-nginx proxy-ssl-secret of Ingress {} holds for the whole host, here for its namespace alone: \
                      set proxy-ssl-secret",

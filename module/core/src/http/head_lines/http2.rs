@@ -146,7 +146,7 @@ impl Field {
         }
     }
 
-    /// Behind an index.
+    /// The field that begins after the index of its name.
     fn after_index(texts: u8) -> Field {
         if texts == 0 { Field::First } else { Field::Length { texts } }
     }

@@ -3,7 +3,7 @@
 /// What is known of the lines of a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counted {
-    /// The head goes on.
+    /// The bytes until now end within the head.
     More,
     /// The head is here as a whole.
     End,

@@ -15,7 +15,7 @@ pub struct ResponseEdit {
     pub name: HeaderName,
     /// What happens to the header.
     pub action: EditAction,
-    /// The value, with variables.
+    /// The value of the header; its variables are filled in for each answer.
     #[serde(default = "Template::empty", skip_serializing_if = "is_empty")]
     pub value: Template,
     /// The change is made in responses of these statuses; empty: in all.

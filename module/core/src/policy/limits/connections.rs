@@ -38,7 +38,7 @@ impl Slot {
     }
 }
 
-/// An admitted request.
+/// A request that counts toward a limit of connections, until it is given back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Admitted {
     /// The slot of the request, for [`Connections::end`].

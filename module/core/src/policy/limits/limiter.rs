@@ -33,7 +33,7 @@ pub enum Verdict {
     },
     /// It is answered with this status.
     Refused {
-        /// The status.
+        /// The status that a request over the limit is answered with.
         status: u16,
         /// What it is too much for.
         by: Limit,
@@ -47,7 +47,7 @@ pub enum Limit {
     Second(u64),
     /// The rate of one minute, as above.
     Minute(u64),
-    /// Requests at once.
+    /// The limit is of requests at once.
     Connections,
 }
 

@@ -18,7 +18,7 @@ pub trait RequestParts {
     fn args(&self) -> &[u8];
     /// Calls the function with the name and the value of each header line.
     fn each_header(&self, visit: &mut dyn FnMut(&[u8], &[u8]));
-    /// A new random number.
+    /// Returns another random number at each call; all 64 bits are random.
     fn random(&self) -> u64;
 }
 
@@ -70,7 +70,7 @@ const MOST_STEPS: u32 = 20_000;
 /// A header or a parameter of a request.
 struct Value {
     source: Source,
-    /// [`name_hash`] of its name.
+    /// The [`name_hash`] of the header's or parameter's name.
     hash: u32,
     name: Box<[u8]>,
     value: Box<[u8]>,
