@@ -3,7 +3,7 @@
 use crate::balancer::keepalive;
 use crate::balancer::peer;
 use crate::conf::directive::{core_conf, file, has_zone, need_zone, refuse, variable};
-use crate::conf::{Core, CoreConf, Http, LocConf, Locations, Scheme, SrvConf, Target};
+use crate::conf::{CoreConf, Http, LocConf, Locations, Scheme, SrvConf, Target};
 use crate::configuration;
 use crate::route::rewrite as answer;
 use crate::system::log;

@@ -30,7 +30,7 @@ impl ThreadPool {
     fn running(self) -> Option<*mut ngx_thread_pool_t> {
         let is_running = std::ptr::eq(global!(ngx_cycle), self.cycle.as_ptr());
         let has_threads = super::handles_events() && super::role() != Role::Helper;
-        (is_running && has_threads).then(|| self.pool.as_ptr())
+        (is_running && has_threads).then_some(self.pool.as_ptr())
     }
 }
 

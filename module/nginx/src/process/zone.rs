@@ -133,7 +133,12 @@ impl Conf {
         name: &[u8],
         size: usize,
     ) -> Option<NonNull<ngx_shm_zone_t>> {
-        let tag = std::ptr::from_ref(Z::tag()).cast_mut();
+        let (tag, least) = (std::ptr::from_ref(Z::tag()).cast_mut(), 8 * page_bytes());
+        if size < least {
+            // nginx would divide what is not there.
+            self.refuse(format_args!("the zone of \"{}\" needs {least} bytes or more", Z::NAME));
+            return None;
+        }
         let mut name = ngx_str_t::of(self.pool().concat(&[name])?);
         // SAFETY: a live configuration; the name lies in the cycle's pool. nginx makes the zone, or gives one of the same tag, which
         // no module of nginx's own has, and nobody else refers to it. There is one pointer a module in the cycle, and what it leads
