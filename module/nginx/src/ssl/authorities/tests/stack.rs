@@ -1,6 +1,6 @@
 //! What OpenSSL gets is all or nothing.
 
-use crate::ssl::authorities::{Push, stack};
+use crate::ssl::authorities::stack;
 use libc::{c_int, c_void};
 use openssl_sys as sys;
 use std::cell::Cell;
