@@ -134,21 +134,8 @@ fn view(snapshot: &Snapshot, verdicts: &Verdicts, unread: Vec<String>) -> Value 
             all.insert(name.into(), value.into());
         }
     };
-    let servers = snapshot.servers.iter().map(|(host, server)| {
-        let rules =
-            server.rules.iter().map(|rule| (rule.path.to_string(), rule_view(snapshot, rule)));
-        (host.to_string(), Value::Object(rules.collect()))
-    });
-    put("servers", servers.collect());
-    let listeners = snapshot.listener_servers.iter().map(|(at, server)| {
-        let rules = server.rules.iter().map(|rule| {
-            let selection = rule.selection.as_ref().map(|all| serde_json::to_value(all).unwrap());
-            let selection = selection.map(|all| format!(" {all}")).unwrap_or_default();
-            json!({format!("{}{selection}", rule.path): rule_view(snapshot, rule)})
-        });
-        (at.to_string(), json!(rules.collect::<Vec<_>>()))
-    });
-    put("listener_servers", listeners.collect());
+    put("servers", servers_view(snapshot));
+    put("listener_servers", listeners_view(snapshot));
     let usual = serde_json::to_value(oxigress_core::model::Backend::default()).unwrap();
     let backends = snapshot.backends.iter().filter_map(|(id, backend)| {
         let mut backend = serde_json::to_value(backend).unwrap();
@@ -157,14 +144,7 @@ fn view(snapshot: &Snapshot, verdicts: &Verdicts, unread: Vec<String>) -> Value 
         (!fields.is_empty()).then(|| (id.to_string(), backend))
     });
     put("backends", backends.collect());
-    let endpoints = snapshot.endpoints.iter().map(|(id, set)| {
-        let set = set.as_slice().iter().map(|e| {
-            let address = std::net::SocketAddr::new(e.address, e.port.get());
-            format!("{address}{}", if e.draining { " draining" } else { "" })
-        });
-        (id.to_string(), json!(set.collect::<Vec<_>>()))
-    });
-    put("endpoints", endpoints.collect());
+    put("endpoints", endpoints_view(snapshot));
     let passthrough = snapshot.passthrough.iter();
     let passthrough = passthrough.map(|(host, id)| (host.to_string(), json!(id.as_str())));
     put("passthrough", passthrough.collect());
@@ -204,6 +184,38 @@ fn view(snapshot: &Snapshot, verdicts: &Verdicts, unread: Vec<String>) -> Value 
         all.insert("unread".into(), json!(unread));
     }
     Value::Object(all)
+}
+
+fn endpoints_view(snapshot: &Snapshot) -> Map<String, Value> {
+    let endpoints = snapshot.endpoints.iter().map(|(id, set)| {
+        let set = set.as_slice().iter().map(|e| {
+            let address = std::net::SocketAddr::new(e.address, e.port.get());
+            format!("{address}{}", if e.draining { " draining" } else { "" })
+        });
+        (id.to_string(), json!(set.collect::<Vec<_>>()))
+    });
+    endpoints.collect()
+}
+
+fn servers_view(snapshot: &Snapshot) -> Map<String, Value> {
+    let servers = snapshot.servers.iter().map(|(host, server)| {
+        let rules =
+            server.rules.iter().map(|rule| (rule.path.to_string(), rule_view(snapshot, rule)));
+        (host.to_string(), Value::Object(rules.collect()))
+    });
+    servers.collect()
+}
+
+fn listeners_view(snapshot: &Snapshot) -> Map<String, Value> {
+    let listeners = snapshot.listener_servers.iter().map(|(at, server)| {
+        let rules = server.rules.iter().map(|rule| {
+            let selection = rule.selection.as_ref().map(|all| serde_json::to_value(all).unwrap());
+            let selection = selection.map(|all| format!(" {all}")).unwrap_or_default();
+            json!({format!("{}{selection}", rule.path): rule_view(snapshot, rule)})
+        });
+        (at.to_string(), json!(rules.collect::<Vec<_>>()))
+    });
+    listeners.collect()
 }
 
 /// The conditions, and which do not hold.

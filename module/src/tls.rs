@@ -9,15 +9,14 @@ pub mod upstream;
 
 use crate::worker;
 use nginx::EventLoop;
-use nginx::ssl::Verifier;
+use nginx::ssl::authorities::Authorities;
 use nginx::ssl::handshake::{ClientHello, Handshakes, ServerName};
-use openssl::x509::X509StoreContextRef;
 
 /// The handshakes of servers with `ingress_router`.
 pub struct Clients;
 
 impl Handshakes for Clients {
-    type Verifier = Bounded;
+    type Verifier = Authorities;
 
     fn begin(here: EventLoop, hello: &ClientHello<'_>) -> bool {
         let worker = worker::current(here);
@@ -34,7 +33,7 @@ impl Handshakes for Clients {
 pub struct Sessions;
 
 impl Handshakes for Sessions {
-    type Verifier = Bounded;
+    type Verifier = Authorities;
 
     fn begin(_: EventLoop, hello: &ClientHello<'_>) -> bool {
         handshake::begin_without_policy(hello)
@@ -42,16 +41,5 @@ impl Handshakes for Sessions {
 
     fn certificate(here: EventLoop, handshake: &ServerName<'_>) -> bool {
         Clients::certificate(here, handshake)
-    }
-}
-
-/// What peers send takes a bounded time to verify.
-pub struct Bounded;
-
-impl Verifier for Bounded {
-    const MAX_SENT_BYTES: i64 = oxigress_pki::MAX_SENT_BYTES;
-
-    fn verify(context: &mut X509StoreContextRef) -> bool {
-        oxigress_pki::verify(context)
     }
 }

@@ -6,7 +6,7 @@ use oxigress_core::model::policy::{PolicyId, TlsPolicy};
 use oxigress_core::model::{Backend, BackendId, EndpointSet, HostPattern, ListenerHost, Server};
 use oxigress_core::record::table::{Operations, RecordRef};
 use oxigress_core::record::{Change, Kind, delta_records};
-use oxigress_core::wire::native::{Applied, Fault, Whole};
+use oxigress_core::wire::native::{Applied, Fault, Keys, Whole};
 use oxigress_core::wire::{decode, pointer_step};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,7 +37,44 @@ struct Endpoint {
     kept: u64,
 }
 
+/// What is left of a snapshot when all goes that is not named.
+fn retained(next: Snapshot, retain: Keys) -> Snapshot {
+    let mut all = Patch { remove: retain, ..Patch::default() };
+    let mut named = BTreeSet::new();
+    let mut changes = Vec::new();
+    TABLES.iter().for_each(|table| (table.removals)(&all, &mut changes));
+    named.extend(changes.into_iter().map(|change| (change.kind, change.key)));
+    all = Patch::of_whole(next);
+    let mut stale = Vec::new();
+    for table in &TABLES {
+        let mut keys = Vec::new();
+        (table.keys)(&all, &mut keys);
+        stale.extend(
+            keys.into_iter().filter(|k| !named.contains(&(k.kind, k.key.clone().into_bytes()))),
+        );
+    }
+    for record in stale {
+        remove(&mut all, &record);
+    }
+    all.into_whole()
+}
+
 impl Endpoint {
+    /// An empty one with room for everything.
+    fn refusing(refused: BTreeSet<RecordRef>, names_faults: bool) -> Self {
+        Endpoint {
+            live: Snapshot::default(),
+            generation: 0,
+            refused,
+            names_faults,
+            most_faults: 1_000,
+            body_limit: 1 << 20,
+            capacity: 1 << 30,
+            is_beside: false,
+            kept: 0,
+        }
+    }
+
     fn answer(&mut self, outgoing: &Outgoing) -> Answer {
         let tag = |n: u64| format!("\"{EPOCH}.{n}\"");
         let (status, body) = match outgoing.method {
@@ -67,24 +104,7 @@ impl Endpoint {
             false => (self.live.clone(), decode::<Patch>(&outgoing.body).unwrap().0),
         };
         assert_eq!(patch.contradiction(), None);
-        let faults: Vec<_> = self
-            .refused
-            .iter()
-            .filter(|record| is_refused(&patch, record))
-            .take(self.most_faults)
-            .map(|record| {
-                let name = Operations::of_kind(record.kind).unwrap().name;
-                let pointer = format!("/{within}/{name}/{}", pointer_step(&record.key));
-                Fault { pointer, error: "refused".into() }
-            })
-            .collect();
-        if let Some((first, others)) = faults.split_first() {
-            let problem = match self.names_faults {
-                true => {
-                    serde_json::json!({"error": "refused", "pointer": first.pointer, "others": others})
-                }
-                false => serde_json::json!({"error": "refused"}),
-            };
+        if let Some(problem) = self.problem(&patch, within) {
             return (400, problem);
         }
         let retain = patch.retain.clone();
@@ -95,25 +115,7 @@ impl Endpoint {
         let kept = if self.is_less(&patch) { self.kept } else { 0 };
         patch.apply(&mut next);
         if let Some(retain) = retain {
-            let mut all = Patch { remove: retain, ..Patch::default() };
-            let mut named = BTreeSet::new();
-            let mut changes = Vec::new();
-            TABLES.iter().for_each(|table| (table.removals)(&all, &mut changes));
-            named.extend(changes.into_iter().map(|change| (change.kind, change.key)));
-            all = Patch::of_whole(next.clone());
-            let mut stale = Vec::new();
-            for table in &TABLES {
-                let mut keys = Vec::new();
-                (table.keys)(&all, &mut keys);
-                stale.extend(
-                    keys.into_iter()
-                        .filter(|k| !named.contains(&(k.kind, k.key.clone().into_bytes()))),
-                );
-            }
-            for record in stale {
-                remove(&mut all, &record);
-            }
-            next = all.into_whole();
+            next = retained(next, retain);
         }
         let needed = size(&next).max(size(&self.live) * u64::from(written > 0) + written);
         if needed > self.capacity + kept {
@@ -131,6 +133,28 @@ impl Endpoint {
         let applied =
             Applied { epoch: EPOCH.into(), generation: self.generation, ignored_fields: 0 };
         (200, serde_json::to_value(applied).unwrap())
+    }
+
+    /// What is said of a patch with records that are refused.
+    fn problem(&self, patch: &Patch, within: &str) -> Option<serde_json::Value> {
+        let faults: Vec<_> = self
+            .refused
+            .iter()
+            .filter(|record| is_refused(patch, record))
+            .take(self.most_faults)
+            .map(|record| {
+                let name = Operations::of_kind(record.kind).unwrap().name;
+                let pointer = format!("/{within}/{name}/{}", pointer_step(&record.key));
+                Fault { pointer, error: "refused".into() }
+            })
+            .collect();
+        let (first, others) = faults.split_first()?;
+        Some(match self.names_faults {
+            true => {
+                serde_json::json!({"error": "refused", "pointer": first.pointer, "others": others})
+            }
+            false => serde_json::json!({"error": "refused"}),
+        })
     }
 
     /// Whether each record that is written takes no more than the one that it replaces.
@@ -405,17 +429,7 @@ fn a_thousand_refused_records_take_few_requests() {
     let new = snapshot(numbers.clone());
     let refused: BTreeSet<_> = records(&new).into_iter().step_by(2).collect();
     assert_eq!(refused.len(), 1_000);
-    let mut endpoint = Endpoint {
-        live: Snapshot::default(),
-        generation: 0,
-        refused,
-        names_faults: true,
-        most_faults: 1_000,
-        body_limit: 1 << 20,
-        capacity: 1 << 30,
-        is_beside: false,
-        kept: 0,
-    };
+    let mut endpoint = Endpoint::refusing(refused, true);
     let mut publisher = Publisher::new(0);
     publisher.change(Patch::between(&Snapshot::default(), &new));
     let requests = drain(&mut publisher, &mut endpoint, &new);
@@ -437,17 +451,8 @@ fn endpoints_do_not_wait_for_records_that_are_refused() {
     let refused: BTreeSet<_> = added.filter(|record| record.kind != Kind::Endpoints).collect();
     assert!(refused.len() > 50);
     for names_faults in [true, false] {
-        let mut endpoint = Endpoint {
-            live: Snapshot::default(),
-            generation: 0,
-            refused: refused.clone(),
-            names_faults,
-            most_faults: 5,
-            body_limit: 1 << 20,
-            capacity: 1 << 30,
-            is_beside: false,
-            kept: 0,
-        };
+        let mut endpoint =
+            Endpoint { most_faults: 5, ..Endpoint::refusing(refused.clone(), names_faults) };
         let mut publisher = Publisher::new(0);
         publisher.change(Patch::between(&Snapshot::default(), &old));
         drain(&mut publisher, &mut endpoint, &old);

@@ -41,6 +41,8 @@ fn main() {
         .derive_default(true)
         .layout_tests(false)
         .blocklist_item("NGX_ALIGNMENT")
+        // `ssl/authorities` declares those that it needs, on the types of `openssl-sys`.
+        .blocklist_function("X509_(STORE|CRL|REVOKED)_.*")
         .use_core();
     for item in ITEMS {
         bindings = bindings.allowlist_item(item);

@@ -3,6 +3,7 @@
 //! What stands alone has the types of the crate `openssl`: certificates, keys, stores. What belongs to a connection or a
 //! server of nginx's has handles, as nginx itself has.
 
+pub mod authorities;
 pub mod context;
 pub mod handshake;
 pub mod pem;

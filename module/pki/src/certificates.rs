@@ -1,16 +1,14 @@
 //! The certificates of a bundle.
 
+use crate::budget::Budget;
 use crate::names::Names;
-use crate::{DECODED_FACTOR, MAX_CERTIFICATE_BYTES, MAX_DECODED, MAX_MICROSECONDS, der, pem};
+use crate::{DECODED_FACTOR, MAX_CERTIFICATE_BYTES, der, pem};
 use openssl::stack::StackRef;
 use openssl::x509::{X509, X509Name, X509NameRef};
-use std::cell::{Cell, OnceCell};
+use std::cell::OnceCell;
 use std::ops::Range;
 
 const LABELS: [&str; 2] = ["CERTIFICATE", "X509 CERTIFICATE"];
-
-/// What OpenSSL takes to decode a certificate or the head of a list.
-pub const DECODING_MICROSECONDS: u32 = 120;
 
 /// The certificates of a bundle, each decoded when it is asked for.
 pub struct Certificates {
@@ -23,41 +21,6 @@ struct Slot {
     place: Range<usize>,
     /// `None` within: it cannot be decoded.
     decoded: OnceCell<Option<X509>>,
-}
-
-/// What a verification may still do.
-pub struct Budget {
-    /// Certificates that it may have decoded.
-    pub certificates: Cell<usize>,
-    /// Time that it may take, by the estimates of this crate.
-    pub microseconds: Cell<u32>,
-}
-
-impl Budget {
-    /// That of a verification which begins.
-    pub fn new() -> Self {
-        Budget { certificates: Cell::new(MAX_DECODED), microseconds: Cell::new(MAX_MICROSECONDS) }
-    }
-
-    /// The next verification begins.
-    pub fn reset(&self) {
-        self.certificates.set(MAX_DECODED);
-        self.microseconds.set(MAX_MICROSECONDS);
-    }
-
-    /// Takes what decoding a certificate costs; `false`: there is not so much left.
-    fn decode(&self) -> bool {
-        let left = self.certificates.get();
-        self.certificates.set(left.saturating_sub(1));
-        left > 0 && self.spend(DECODING_MICROSECONDS)
-    }
-
-    /// Takes so much time; `false`: there is not so much left, and from here on none.
-    pub fn spend(&self, microseconds: u32) -> bool {
-        let left = self.microseconds.get().checked_sub(microseconds);
-        self.microseconds.set(left.unwrap_or(0));
-        left.is_some()
-    }
 }
 
 impl Certificates {
@@ -101,14 +64,14 @@ impl Certificates {
     }
 
     /// Those of a subject that can be decoded, until the budget is used up.
-    pub(crate) fn of_subject(
+    pub fn of_subject(
         &self,
         subject: &X509NameRef,
         budget: &Budget,
     ) -> impl Iterator<Item = &X509> {
         let slots = self.names.places(subject).filter_map(|place| self.slots.get(place));
         slots.filter_map(move |slot| {
-            if slot.decoded.get().is_none() && !budget.decode() {
+            if slot.decoded.get().is_none() && !budget.decode_certificate() {
                 return None;
             }
             let decode = || X509::from_der(self.der.get(slot.place.clone())?).ok();

@@ -65,7 +65,6 @@ impl Entries {
     }
 
     /// How many entries were looked at so far.
-    #[cfg(test)]
     pub fn looks(&self) -> usize {
         self.looks.get()
     }

@@ -1,10 +1,12 @@
 //! The revocation lists of a bundle.
 
-use crate::certificates::{Budget, DECODING_MICROSECONDS};
+pub mod list;
+
+use crate::budget::Budget;
 use crate::entries::Entries;
 use crate::names::Names;
-use crate::store::crl;
 use crate::{der, pem};
+use list::List;
 use openssl::x509::{X509Crl, X509NameRef};
 use std::cell::OnceCell;
 use std::ops::Range;
@@ -24,7 +26,13 @@ struct Slot {
     /// `None`: an entry cannot be read or means something that is not understood.
     entries: Option<Rc<Entries>>,
     /// `None` within: it cannot be decoded.
-    decoded: OnceCell<Option<X509Crl>>,
+    decoded: OnceCell<Option<Decoded>>,
+}
+
+struct Decoded {
+    list: Rc<List>,
+    /// OpenSSL's form of the list's head, which may keep `list`.
+    head: X509Crl,
 }
 
 impl Revocations {
@@ -64,30 +72,40 @@ impl Revocations {
     }
 
     /// How many entries were looked at so far.
-    #[cfg(test)]
-    pub(crate) fn looks(&self) -> usize {
+    pub fn looks(&self) -> usize {
         self.slots.iter().flat_map(|slot| &slot.entries).map(|all| all.looks()).sum()
     }
 
     /// How many bytes were hashed for their signatures so far, and how many keys tried.
-    #[cfg(test)]
-    pub(crate) fn work(&self) -> (usize, usize) {
-        let lists = self.slots.iter().filter_map(|slot| slot.decoded.get()?.as_ref());
-        lists.map(crl::work).fold((0, 0), |(bytes, keys), work| (bytes + work.0, keys + work.1))
+    pub fn work(&self) -> (usize, usize) {
+        let all = self.slots.iter().filter_map(|slot| slot.decoded.get()?.as_ref());
+        let works = all.map(|decoded| decoded.list.work());
+        works.fold((0, 0), |(bytes, keys), work| (bytes + work.0, keys + work.1))
     }
 
     /// Those of an issuer; `None`: one of them cannot be read, or `budget` does not suffice for them. A certificate that the
     /// missing one revokes would pass, so there is none then.
-    pub(crate) fn of_issuer(&self, issuer: &X509NameRef, budget: &Budget) -> Option<Vec<&X509Crl>> {
+    ///
+    /// `decode` makes OpenSSL's form of a list's head, which is asked for once.
+    pub fn of_issuer(
+        &self,
+        issuer: &X509NameRef,
+        budget: &Budget,
+        decode: impl Fn(&[u8], Rc<List>) -> Option<X509Crl>,
+    ) -> Option<Vec<&X509Crl>> {
         let slots = self.issuers.places(issuer).filter_map(|place| self.slots.get(place));
         let decoded = slots.map(|slot| {
             let entries = slot.entries.as_ref()?;
-            if slot.decoded.get().is_none() && !budget.spend(DECODING_MICROSECONDS) {
+            if slot.decoded.get().is_none() && !budget.decode_list() {
                 return None;
             }
-            let decode = || crl::head(&self.der, slot.place.clone(), entries.clone());
-            let list = slot.decoded.get_or_init(decode).as_ref()?;
-            budget.spend(crl::microseconds(list)).then_some(list)
+            let new = || {
+                let (head, list) = List::new(&self.der, slot.place.clone(), entries.clone())?;
+                let list = Rc::new(list);
+                Some(Decoded { head: decode(&head, list.clone())?, list })
+            };
+            let Decoded { list, head } = slot.decoded.get_or_init(new).as_ref()?;
+            budget.spend(list.microseconds()).then_some(head)
         });
         decoded.collect()
     }

@@ -4,10 +4,11 @@
 //! Reading a bundle takes a millisecond or two; `oxigress_pki` decodes its parts when handshakes ask for them.
 
 use crate::worker::Worker;
+use nginx::ssl::authorities::Authorities;
 use oxigress_core::cache::Cache;
 use oxigress_core::model::BundleId;
 use oxigress_core::record::Kind;
-use oxigress_pki::{Authorities, Certificates, Revocations};
+use oxigress_pki::{Certificates, Revocations};
 use oxigress_store::Guard;
 use std::cell::RefCell;
 use std::collections::HashMap;

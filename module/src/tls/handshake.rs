@@ -1,6 +1,7 @@
 //! What a handshake asks of a client, and what the client of a connection has shown.
 
 use crate::request::Request;
+use nginx::ssl::authorities::Authorities;
 use nginx::ssl::handshake::ClientHello;
 use nginx::ssl::{Ciphers, clear_errors, sha256};
 use nginx::sys::{
@@ -10,7 +11,6 @@ use nginx::sys::{
 };
 use oxigress_core::decision::Shown;
 use oxigress_core::model::policy::{ClientCertificates, TlsPolicy, VerifyClient};
-use oxigress_pki::Authorities;
 use std::sync::LazyLock;
 
 /// What a handshake says and asks by a host's policy.

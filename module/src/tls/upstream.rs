@@ -6,10 +6,10 @@
 //! another context may come to lie at the same address. TLS sessions are not kept, so none is gone on with under
 //! another identity (`set_session` of `module/nginx`).
 
-use crate::tls::Bounded;
 use crate::tls::bundles;
 use crate::worker;
 use nginx::EventLoop;
+use nginx::ssl::authorities::Authorities;
 use nginx::ssl::context::{Context, LocationTls};
 use nginx::ssl::pem::KeyPair;
 use nginx::ssl::{Ciphers, clear_errors, sha256};
@@ -54,7 +54,7 @@ fn new_context(here: EventLoop, from: &UpstreamTls) -> Option<Context> {
     if let Some(id) = &from.authorities {
         let worker = worker::current(here)?;
         let authorities = bundles::find(worker, &worker.reader().read(), id, None)?;
-        context.trust::<Bounded>(authorities.store());
+        context.trust::<Authorities>(authorities.store());
     }
     if !from.certificate.is_empty() {
         let pair = KeyPair::new(from.certificate.as_bytes(), from.key.as_bytes()).ok()?;

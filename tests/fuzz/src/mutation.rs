@@ -25,8 +25,16 @@ impl Random {
         ((self.number() >> 11) % limit.max(1) as u64) as usize
     }
 
-    fn of<'a, T: ?Sized + 'a, A: AsRef<T>>(&mut self, all: &'a [A]) -> &'a T {
-        all[self.below(all.len())].as_ref()
+    /// One of them, of which there is one at least.
+    pub fn of<'a, T>(&mut self, all: &'a [T]) -> &'a T {
+        &all[self.below(all.len())]
+    }
+
+    /// All of them in another order: Fisher and Yates.
+    pub fn shuffle<T>(&mut self, all: &mut [T]) {
+        for last in (1..all.len()).rev() {
+            all.swap(last, self.below(last + 1));
+        }
     }
 }
 
@@ -45,7 +53,7 @@ pub const PIECES: &[&str] = &[
 
 /// An input, never empty of sense: one to five places of a seed are changed.
 pub fn of(random: &mut Random, seeds: &[Vec<u8>]) -> Vec<u8> {
-    let seed: &[u8] = random.of(seeds);
+    let seed = random.of(seeds).as_slice();
     let mut input = match random.below(2) {
         0 => exchanged(random, seed, seeds).unwrap_or_else(|| seed.to_vec()),
         _ => seed.to_vec(),
@@ -72,20 +80,20 @@ fn damage(random: &mut Random, input: &mut Vec<u8>, seeds: &[Vec<u8>]) {
         3 if at < input.len() => input[at] = random.number() as u8,
         3 => input.push(random.number() as u8),
         4 => {
-            let other: &[u8] = random.of(seeds);
+            let other = random.of(seeds).as_slice();
             let from = random.below(other.len() + 1);
             let to = (from + random.below(40)).min(other.len());
             input.splice(at..end, other[from..to].iter().copied());
         }
-        5 => drop(input.splice(at..end, random.of::<str, _>(PIECES).bytes())),
-        _ => drop(input.splice(at..at, random.of::<str, _>(PIECES).bytes())),
+        5 => drop(input.splice(at..end, random.of(PIECES).bytes())),
+        _ => drop(input.splice(at..at, random.of(PIECES).bytes())),
     }
 }
 
 /// A value of a document exchanged for one of another document, or for something else.
 fn exchanged(random: &mut Random, seed: &[u8], seeds: &[Vec<u8>]) -> Option<Vec<u8>> {
     let mut value: Value = serde_json::from_slice(seed).ok()?;
-    let other = serde_json::from_slice(random.of::<[u8], _>(seeds)).unwrap_or(Value::Null);
+    let other = serde_json::from_slice(random.of(seeds).as_slice()).unwrap_or(Value::Null);
     for _ in 0..=random.below(3) {
         *place(random, &mut value) = match random.below(3) {
             0 => {
@@ -121,7 +129,7 @@ fn place<'v>(random: &mut Random, value: &'v mut Value) -> &'v mut Value {
 }
 
 fn odd(random: &mut Random) -> Value {
-    let piece: &str = random.of(PIECES);
+    let piece = *random.of(PIECES);
     match random.below(9) {
         0 => Value::Null,
         1 => true.into(),
@@ -130,6 +138,6 @@ fn odd(random: &mut Random) -> Value {
         4 => Value::Array(vec![piece.into()]),
         5 => Value::Object([(piece.to_owned(), piece.into())].into_iter().collect()),
         6 => "a".repeat(random.below(9_000)).into(),
-        _ => [piece, random.of(PIECES), random.of(PIECES)].concat().into(),
+        _ => [piece, *random.of(PIECES), *random.of(PIECES)].concat().into(),
     }
 }

@@ -7,6 +7,7 @@ use anyhow::{Context, Result, ensure};
 use oxigress_tests::client::{Address, Connection, Request, Response, send};
 use oxigress_tests::controller::Controller;
 use oxigress_tests::endpoint::{Behaviour, Endpoint};
+use oxigress_tests::manifest::ingress_head;
 use oxigress_tests::pass;
 use oxigress_tests::place::Directory;
 use oxigress_tests::variables::Variables;
@@ -94,13 +95,7 @@ impl Place {
 }
 
 fn ingress(name: &str, paths: &[(&str, &str, &str)], annotations: &[(&str, &str)]) -> String {
-    let mut text = format!(
-        "---\napiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata:\n  name: {name}\n  \
-         namespace: default\n  annotations:\n    kubernetes.io/ingress.class: nginx\n"
-    );
-    for (name, value) in annotations {
-        let _ = writeln!(text, "    nginx.ingress.kubernetes.io/{name}: {value:?}");
-    }
+    let mut text = ingress_head(name, annotations.iter().copied());
     text += "spec:\n  rules:\n";
     for (host, path, service) in paths {
         let _ = write!(
@@ -225,44 +220,53 @@ fn upstream_hash_by_leads_equal_keys_to_one_endpoint() {
         is(&place, "a=2 b=2 c=2 d=2 e=2 f=2", "odd.test", &[])?;
         place.warns(&["Ingress default/odd.test", "annotation upstream-hash-by"])?;
 
-        // What the path's group takes is the key, before and after a rewrite.
-        let captured = ("upstream-hash-by", "$1");
-        let paths = [("path.test", "\"/users/([^/]+)(/.*)?\"", "key")];
-        for more in [("use-regex", "true"), ("rewrite-target", "/inner$2")] {
-            place.write("path.yaml", &ingress("path", &paths, &[captured, more]))?;
-            let mut all = BTreeMap::new();
-            for user in 0..30 {
-                let one = place.spread(2, "path.test", &format!("/users/{user}"), &[])?;
-                let other = place.spread(2, "path.test", &format!("/users/{user}/x?y"), &[])?;
-                ensure!(one.len() == 1 && one == other, "user {user}: {one:?}, {other:?}");
-                all.extend(one);
-            }
-            ensure!(all.len() >= 3, "all users go to {}", text(&all));
-        }
-        place.ingress("nothing.test", "odd", &[captured])?;
-        is(&place, "a=2 b=2 c=2 d=2 e=2 f=2", "nothing.test", &[])?;
-        place.warns(&["Ingress default/nothing.test", "annotation upstream-hash-by", "groups"])?;
-
-        // At random within the set: 60 requests miss an endpoint of three once in 10^10.
-        let subset = ("upstream-hash-by-subset", "true");
-        place.ingress("subset.test", "subset", &[by_user, subset])?;
-        let spread = place.spread(60, "subset.test", "/?user=1", &[])?;
-        ensure!(spread.len() == 3, "{}", text(&spread));
-        let size = ("upstream-hash-by-subset-size", "2");
-        place.ingress("pair.test", "pair", &[by_user, subset, size])?;
-        let spread = place.spread(60, "pair.test", "/?user=1", &[])?;
-        ensure!(spread.len() == 2, "{}", text(&spread));
-        let odd = ("upstream-hash-by-subset-size", "two");
-        place.ingress("pair.test", "pair", &[by_user, subset, odd])?;
-        let spread = place.spread(60, "pair.test", "/?user=1", &[])?;
-        ensure!(spread.len() == 3, "{}", text(&spread));
-        place.warns(&["Ingress default/pair.test", "annotation upstream-hash-by-subset-size"])?;
-        let odd = ("upstream-hash-by-subset", "maybe");
-        place.ingress("pair.test", "pair", &[by_user, odd, size])?;
-        let spread = place.spread(20, "pair.test", "/?user=1", &[])?;
-        ensure!(spread.len() == 1, "{}", text(&spread));
-        place.warns(&["Ingress default/pair.test", "annotation upstream-hash-by-subset"])
+        captured_groups_are_keys(&mut place)?;
+        subsets_are_at_random(&mut place)
     });
+}
+
+fn captured_groups_are_keys(place: &mut Place) -> Result<()> {
+    // What the path's group takes is the key, before and after a rewrite.
+    let captured = ("upstream-hash-by", "$1");
+    let paths = [("path.test", "\"/users/([^/]+)(/.*)?\"", "key")];
+    for more in [("use-regex", "true"), ("rewrite-target", "/inner$2")] {
+        place.write("path.yaml", &ingress("path", &paths, &[captured, more]))?;
+        let mut all = BTreeMap::new();
+        for user in 0..30 {
+            let one = place.spread(2, "path.test", &format!("/users/{user}"), &[])?;
+            let other = place.spread(2, "path.test", &format!("/users/{user}/x?y"), &[])?;
+            ensure!(one.len() == 1 && one == other, "user {user}: {one:?}, {other:?}");
+            all.extend(one);
+        }
+        ensure!(all.len() >= 3, "all users go to {}", text(&all));
+    }
+    place.ingress("nothing.test", "odd", &[captured])?;
+    is(place, "a=2 b=2 c=2 d=2 e=2 f=2", "nothing.test", &[])?;
+    place.warns(&["Ingress default/nothing.test", "annotation upstream-hash-by", "groups"])?;
+    Ok(())
+}
+
+fn subsets_are_at_random(place: &mut Place) -> Result<()> {
+    let by_user = ("upstream-hash-by", "$arg_user");
+    // At random within the set: 60 requests miss an endpoint of three once in 10^10.
+    let subset = ("upstream-hash-by-subset", "true");
+    place.ingress("subset.test", "subset", &[by_user, subset])?;
+    let spread = place.spread(60, "subset.test", "/?user=1", &[])?;
+    ensure!(spread.len() == 3, "{}", text(&spread));
+    let size = ("upstream-hash-by-subset-size", "2");
+    place.ingress("pair.test", "pair", &[by_user, subset, size])?;
+    let spread = place.spread(60, "pair.test", "/?user=1", &[])?;
+    ensure!(spread.len() == 2, "{}", text(&spread));
+    let odd = ("upstream-hash-by-subset-size", "two");
+    place.ingress("pair.test", "pair", &[by_user, subset, odd])?;
+    let spread = place.spread(60, "pair.test", "/?user=1", &[])?;
+    ensure!(spread.len() == 3, "{}", text(&spread));
+    place.warns(&["Ingress default/pair.test", "annotation upstream-hash-by-subset-size"])?;
+    let odd = ("upstream-hash-by-subset", "maybe");
+    place.ingress("pair.test", "pair", &[by_user, odd, size])?;
+    let spread = place.spread(20, "pair.test", "/?user=1", &[])?;
+    ensure!(spread.len() == 1, "{}", text(&spread));
+    place.warns(&["Ingress default/pair.test", "annotation upstream-hash-by-subset"])
 }
 
 /// The affinity cookie of an answer: what a client sends back, and the attributes in lower case.

@@ -1,11 +1,12 @@
 //! Annotations from a manifest to an answer: the cases of `tables/annotations.txt`, and how many names they prove.
 
 use anyhow::{Context, Result, ensure};
-use oxigress_tests::client::{Address, Request, send};
+use oxigress_tests::client::{Address, Request, Response, send};
 use oxigress_tests::controller::Controller;
 use oxigress_tests::endpoint::{Behaviour, Endpoint};
 use oxigress_tests::forwarder::pass_on;
 use oxigress_tests::load::{Load, Plan};
+use oxigress_tests::manifest::ingress_head;
 use oxigress_tests::pass;
 use oxigress_tests::place::Directory;
 use oxigress_tests::variables::Variables;
@@ -110,14 +111,9 @@ impl Case<'_> {
         let path = words.next().unwrap_or_default();
         let kind = words.next().unwrap_or("Prefix");
         let service = words.next().unwrap_or("shop");
-        let mut text = format!(
-            "---\napiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata:\n  name: {name}\n  \
-             namespace: default\n  annotations:\n    kubernetes.io/ingress.class: nginx\n"
-        );
-        for (annotation, value) in &self.annotations {
-            let value = value.replace("$HOST", host);
-            let _ = writeln!(text, "    nginx.ingress.kubernetes.io/{annotation}: {value:?}");
-        }
+        let annotations = self.annotations.iter();
+        let annotations = annotations.map(|(name, value)| (*name, value.replace("$HOST", host)));
+        let mut text = ingress_head(name, annotations);
         let _ = writeln!(
             text,
             "spec:\n  rules:\n  - host: {host}\n    http:\n      paths:\n      - {{ path: {path:?}, pathType: \
@@ -126,7 +122,8 @@ impl Case<'_> {
         text
     }
 
-    fn check(&self, fixture: &Fixture, host: &str) -> Result<()> {
+    /// What is asked for, and how often.
+    fn asked(&self, fixture: &Fixture, host: &str) -> Result<Asked> {
         let request = self.request.replace("$HOST", host);
         let mut parts = request.split(" ;; ");
         let (method, target) =
@@ -155,32 +152,21 @@ impl Case<'_> {
                 request = request.header(name, value);
             }
         }
-        for _ in 1..times {
-            block_on(send(&address, &request))?;
+        Ok(Asked { address, request, times, at_once })
+    }
+
+    fn check(&self, fixture: &Fixture, host: &str) -> Result<()> {
+        let asked = self.asked(fixture, host)?;
+        let Asked { address, request, .. } = &asked;
+        for _ in 1..asked.times {
+            block_on(send(address, request))?;
         }
-        let arrived = |names: &str| -> Result<u64> {
-            names.split(' ').try_fold(0, |sum, name| {
-                let endpoint = fixture.variables.endpoints.get(name).context("an endpoint")?;
-                Ok(sum + endpoint.requests())
-            })
-        };
+        let arrived = |names: &str| arrived(fixture, names);
         let counted = self.expected.split(" ;; ").find_map(|part| part.strip_prefix('+'));
         let counted = counted.map(|part| part.split_once(' ').context("a number and endpoints"));
         let counted = counted.transpose()?;
         let before = counted.map(|(_, names)| arrived(names)).transpose()?.unwrap_or_default();
-        let others: Vec<_> = (1..at_once)
-            .map(|_| {
-                let (address, request) = (address.clone(), request.clone());
-                runtime().spawn(async move { send(&address, &request).await })
-            })
-            .collect();
-        let mut answer = block_on(send(&address, &request))?;
-        for other in others {
-            let other = block_on(other)??;
-            if other.status > answer.status {
-                answer = other;
-            }
-        }
+        let answer = asked.worst_answer()?;
         if let Some((number, names)) = counted {
             let number: u64 = number.parse()?;
             // Copies may come after the answer.
@@ -200,34 +186,8 @@ impl Case<'_> {
             answer.status,
             answer.text()
         );
-        let seen = answer.text();
-        for part in parts {
-            if part.starts_with('+') {
-                continue;
-            }
-            if let Some(target) = part.strip_prefix("logged ") {
-                fixture.is_logged(target)?;
-            } else if let Some(target) = part.strip_prefix("unlogged ") {
-                // A later request is in the log already.
-                let after = format!("/after{target}");
-                block_on(send(&address, &Request::get("copies.test", &after)))?;
-                fixture.is_logged(&after)?;
-                let log = fixture.controller.error_log();
-                ensure!(!log.contains(&format!("GET {target} ")), "{target} is in the log");
-            } else if let Some(text) = part.strip_prefix('~') {
-                ensure!(seen.contains(text), "{text:?} is not in\n{seen}");
-            } else if let Some(text) = part.strip_prefix('!') {
-                ensure!(!seen.contains(text), "{text:?} is in\n{seen}");
-            } else {
-                let (name, value) = part.split_once(": ").context("a header")?;
-                let value = value.replace("$HOST", host);
-                let found = answer.header(name).unwrap_or_else(|| "-".into());
-                let holds = match value.strip_prefix('^') {
-                    Some(start) => found.starts_with(start),
-                    None => found == value,
-                };
-                ensure!(holds, "{name}: {found:?} instead of {value:?}");
-            }
+        for part in parts.filter(|part| !part.starts_with('+')) {
+            expect(fixture, &answer, part, (address, host))?;
         }
         Ok(())
     }
@@ -235,6 +195,77 @@ impl Case<'_> {
     fn tell(&self, why: &anyhow::Error) -> String {
         format!("line {}{}: {:?}: {why:#}", self.table, self.line, self.proves)
     }
+}
+
+/// A request of a case.
+struct Asked {
+    address: Address,
+    request: Request,
+    times: usize,
+    at_once: usize,
+}
+
+impl Asked {
+    /// Of those that are sent at once, the answer with the highest status.
+    fn worst_answer(&self) -> Result<Response> {
+        let Asked { address, request, at_once, .. } = self;
+        let others: Vec<_> = (1..*at_once)
+            .map(|_| {
+                let (address, request) = (address.clone(), request.clone());
+                runtime().spawn(async move { send(&address, &request).await })
+            })
+            .collect();
+        let mut answer = block_on(send(address, request))?;
+        for other in others {
+            let other = block_on(other)??;
+            if other.status > answer.status {
+                answer = other;
+            }
+        }
+        Ok(answer)
+    }
+}
+
+/// How many requests endpoints have got.
+fn arrived(fixture: &Fixture, names: &str) -> Result<u64> {
+    names.split(' ').try_fold(0, |sum, name| {
+        let endpoint = fixture.variables.endpoints.get(name).context("an endpoint")?;
+        Ok(sum + endpoint.requests())
+    })
+}
+
+/// One expectation of a case.
+fn expect(
+    fixture: &Fixture,
+    answer: &Response,
+    part: &str,
+    (address, host): (&Address, &str),
+) -> Result<()> {
+    let seen = answer.text();
+    if let Some(target) = part.strip_prefix("logged ") {
+        fixture.is_logged(target)?;
+    } else if let Some(target) = part.strip_prefix("unlogged ") {
+        // A later request is in the log already.
+        let after = format!("/after{target}");
+        block_on(send(address, &Request::get("copies.test", &after)))?;
+        fixture.is_logged(&after)?;
+        let log = fixture.controller.error_log();
+        ensure!(!log.contains(&format!("GET {target} ")), "{target} is in the log");
+    } else if let Some(text) = part.strip_prefix('~') {
+        ensure!(seen.contains(text), "{text:?} is not in\n{seen}");
+    } else if let Some(text) = part.strip_prefix('!') {
+        ensure!(!seen.contains(text), "{text:?} is in\n{seen}");
+    } else {
+        let (name, value) = part.split_once(": ").context("a header")?;
+        let value = value.replace("$HOST", host);
+        let found = answer.header(name).unwrap_or_else(|| "-".into());
+        let holds = match value.strip_prefix('^') {
+            Some(start) => found.starts_with(start),
+            None => found == value,
+        };
+        ensure!(holds, "{name}: {found:?} instead of {value:?}");
+    }
+    Ok(())
 }
 
 /// The names in the table of docs/annotations.md, which the controller's unit tests keep true.

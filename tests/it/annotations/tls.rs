@@ -13,7 +13,7 @@ use oxigress_tests::certificate::Certificate;
 use oxigress_tests::client::{Address, Request, Response, handshake, send};
 use oxigress_tests::controller::Controller;
 use oxigress_tests::endpoint::{Behaviour, Endpoint};
-use oxigress_tests::manifest::{secret, service};
+use oxigress_tests::manifest::{ingress_head, secret, service};
 use oxigress_tests::mutual::{Answer, Caller, Identity, Seen, TlsEndpoint, VALID};
 use oxigress_tests::pass;
 use oxigress_tests::place::free_port;
@@ -26,13 +26,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Makes an Ingress for the host `NAME.test`.
 fn ingress(name: &str, service: &str, annotations: &[(&str, &str)], secret: &str) -> String {
-    let mut text = format!(
-        "---\napiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata:\n  name: {name}\n  \
-         namespace: default\n  annotations:\n    kubernetes.io/ingress.class: nginx\n"
-    );
-    for (annotation, value) in annotations {
-        let _ = writeln!(text, "    nginx.ingress.kubernetes.io/{annotation}: {value:?}");
-    }
+    let mut text = ingress_head(name, annotations.iter().copied());
     text += "spec:\n";
     if !secret.is_empty() {
         let _ = writeln!(text, "  tls: [{{ hosts: [{name}.test], secretName: {secret} }}]");

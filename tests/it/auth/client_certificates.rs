@@ -139,7 +139,8 @@ fn the_depth_bounds_the_chain() {
     });
 }
 
-/// What a client sends is verified with bounded work: `oxigress-pki` tests each bound, this that the module uses it.
+/// What a client sends is verified with bounded work: `ssl::authorities` of `oxigress-nginx` tests each bound, this that the
+/// module uses it.
 #[test]
 fn a_client_sends_so_many_certificates_and_no_more() {
     pass("mtls-sent", |directory| {

@@ -103,45 +103,7 @@ fn a_host_of_the_request_leads_to_the_sign_in_of_the_same_gateway() {
     pass("sign-in", |directory| {
         let mut shop = Shop::new(Controller::start(directory, 1, &[])?, &["app", "copies"], &[])?;
         let (port, heard) = sign_in_server()?;
-        let mut text = String::from("$SERVICE(app: app)\n$SERVICE(copies: copies)\n")
-            + &service("oauth2-proxy", port);
-        text += &ingress("app", "app.test", "/", "app", &GUIDE);
-        text += &ingress("oauth2-proxy", "app.test", "/oauth2", "oauth2-proxy", &[]);
-        // The same by the name of the Service, of the Ingress's own namespace.
-        let by_service = "http://oauth2-proxy.$namespace.svc.cluster.local/oauth2/auth";
-        text += &ingress("service", "service.test", "/", "app", &[("auth-url", by_service)]);
-        // What leads back to what it protects, and names that the client chooses.
-        text +=
-            &ingress("circle", "circle.test", "/", "app", &[("auth-url", "https://$host/auth")]);
-        text += &ingress(
-            "free",
-            "free.test",
-            "/",
-            "app",
-            &[("auth-url", "https://$arg_to/oauth2/auth")],
-        );
-        text += &ingress(
-            "copied",
-            "copied.test",
-            "/",
-            "app",
-            &[("mirror-target", "http://$host/copies$request_uri")],
-        );
-        text += &ingress("copies", "copied.test", "/copies", "copies", &[]);
-        text += &ingress("strange", "strange.test", "/", "app", &GUIDE);
-        text += &(service("oauth2-proxy", port)
-            + &ingress("oauth2-proxy", "strange.test", "/oauth2/auth", "oauth2-proxy", &[]))
-            .replace(
-                "metadata: {name: oauth2-proxy",
-                "metadata: {namespace: other, name: oauth2-proxy",
-            )
-            .replace(
-                "name: oauth2-proxy\n  annotations",
-                "name: oauth2-proxy\n  namespace: other\n  annotations",
-            );
-        let any = [("auth-url", "http://$host/oauth2/auth")];
-        text += &ingress("any", "'*.default.svc'", "/", "app", &any);
-        shop.write("guide.yaml", &text)?;
+        shop.write("guide.yaml", &guide(port))?;
 
         let away = ask(&shop, "app.test", "/page?x=1", "a=b")?;
         ensure!(away.status == 302, "{away}");
@@ -164,20 +126,59 @@ fn a_host_of_the_request_leads_to_the_sign_in_of_the_same_gateway() {
         ensure!(page.status == 200 && page.endpoint().as_deref() == Some("app"), "{page}");
         ensure!(page.text().contains("alice"), "the endpoint is not told who it is: {page}");
 
-        ensure!(ask(&shop, "service.test", "/", "a=b")?.status == 401);
-        ensure!(ask(&shop, "service.test", "/", COOKIE)?.status == 200);
-        ensure!(ask(&shop, "circle.test", "/", COOKIE)?.status == 500, "it asks itself");
-        // What a client could choose at will is refused with the annotation.
-        ensure!(ask(&shop, "free.test", "/?to=app.test", COOKIE)?.status == 503);
-        // Another namespace's rule says nothing about who may see this one's pages.
-        ensure!(ask(&shop, "strange.test", "/", COOKIE)?.status == 500, "a stranger was asked");
-        // A wildcard host takes it, and what the client has sent as Host names a Service.
-        ensure!(ask(&shop, "oauth2-proxy.default.svc", "/", COOKIE)?.status == 500);
-        ensure!(ask(&shop, "copied.test", "/x", "a=b")?.status == 200);
+        answers_by_status(&shop)?;
         until("a copy", || {
             let copies = shop.requests("copies")?;
             ensure!(copies == 1, "{copies}");
             Ok(())
         })
     });
+}
+
+/// The manifests of all hosts.
+fn guide(port: u16) -> String {
+    let mut text = String::from("$SERVICE(app: app)\n$SERVICE(copies: copies)\n")
+        + &service("oauth2-proxy", port);
+    text += &ingress("app", "app.test", "/", "app", &GUIDE);
+    text += &ingress("oauth2-proxy", "app.test", "/oauth2", "oauth2-proxy", &[]);
+    // The same by the name of the Service, of the Ingress's own namespace.
+    let by_service = "http://oauth2-proxy.$namespace.svc.cluster.local/oauth2/auth";
+    text += &ingress("service", "service.test", "/", "app", &[("auth-url", by_service)]);
+    // What leads back to what it protects, and names that the client chooses.
+    text += &ingress("circle", "circle.test", "/", "app", &[("auth-url", "https://$host/auth")]);
+    text +=
+        &ingress("free", "free.test", "/", "app", &[("auth-url", "https://$arg_to/oauth2/auth")]);
+    text += &ingress(
+        "copied",
+        "copied.test",
+        "/",
+        "app",
+        &[("mirror-target", "http://$host/copies$request_uri")],
+    );
+    text += &ingress("copies", "copied.test", "/copies", "copies", &[]);
+    text += &ingress("strange", "strange.test", "/", "app", &GUIDE);
+    text += &(service("oauth2-proxy", port)
+        + &ingress("oauth2-proxy", "strange.test", "/oauth2/auth", "oauth2-proxy", &[]))
+        .replace("metadata: {name: oauth2-proxy", "metadata: {namespace: other, name: oauth2-proxy")
+        .replace(
+            "name: oauth2-proxy\n  annotations",
+            "name: oauth2-proxy\n  namespace: other\n  annotations",
+        );
+    let any = [("auth-url", "http://$host/oauth2/auth")];
+    text += &ingress("any", "'*.default.svc'", "/", "app", &any);
+    text
+}
+
+fn answers_by_status(shop: &Shop) -> Result<()> {
+    ensure!(ask(shop, "service.test", "/", "a=b")?.status == 401);
+    ensure!(ask(shop, "service.test", "/", COOKIE)?.status == 200);
+    ensure!(ask(shop, "circle.test", "/", COOKIE)?.status == 500, "it asks itself");
+    // What a client could choose at will is refused with the annotation.
+    ensure!(ask(shop, "free.test", "/?to=app.test", COOKIE)?.status == 503);
+    // Another namespace's rule says nothing about who may see this one's pages.
+    ensure!(ask(shop, "strange.test", "/", COOKIE)?.status == 500, "a stranger was asked");
+    // A wildcard host takes it, and what the client has sent as Host names a Service.
+    ensure!(ask(shop, "oauth2-proxy.default.svc", "/", COOKIE)?.status == 500);
+    ensure!(ask(shop, "copied.test", "/x", "a=b")?.status == 200);
+    Ok(())
 }

@@ -120,7 +120,8 @@ struct Installed {
 
 const USER: &str = "system:serviceaccount:ingress:oxigress";
 
-fn install(directory: &Directory, values: &str) -> Result<Installed> {
+/// A cluster, and the file in which it writes down who asked what.
+fn audited(directory: &Directory) -> Result<(Cluster, PathBuf)> {
     let (audit, policy) = (directory.join("audit.log"), directory.join("policy.json"));
     let rules = json!([{"level": "Metadata", "omitStages": ["RequestReceived"]}]);
     fs::write(
@@ -132,6 +133,31 @@ fn install(directory: &Directory, values: &str) -> Result<Installed> {
         format!("--audit-policy-file={}", policy.display()),
     ];
     let cluster = Cluster::start_with(directory, &flags)?;
+    Ok((cluster, audit))
+}
+
+/// The pod is ready on a node with an address.
+fn is_ready(cluster: &Cluster, pod: &Value) -> Result<()> {
+    let labels = &pod["metadata"]["labels"];
+    let containers = json!([{"name": "nginx", "image": "nginx"}]);
+    let own = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": POD, "labels": labels},
+                     "spec": {"nodeName": "node-1", "containers": containers}});
+    cluster.apply_in(OWN, &own.to_string())?;
+    cluster.apply("{apiVersion: v1, kind: Node, metadata: {name: node-1}}")?;
+    let ready = json!([{"type": "Ready", "status": "True"}]);
+    cluster.patch(
+        "Pod",
+        OWN,
+        POD,
+        &json!({"status": {"phase": "Running", "conditions": ready}}),
+    )?;
+    let addresses = json!([{"type": "ExternalIP", "address": "192.0.2.1"}]);
+    cluster.patch("Node", "", "node-1", &json!({"status": {"addresses": addresses}}))?;
+    Ok(())
+}
+
+fn install(directory: &Directory, values: &str) -> Result<Installed> {
+    let (cluster, audit) = audited(directory)?;
     let groups = ["system:serviceaccounts", "system:serviceaccounts:ingress"];
     let kubeconfig = cluster.kubeconfig_of(USER, &groups)?;
     for namespace in [OWN, "shop"] {
@@ -159,21 +185,7 @@ fn install(directory: &Directory, values: &str) -> Result<Installed> {
         cluster.apply_in(OWN, &object.to_string())?;
     }
     let pod = pod(&objects)?;
-    let labels = &pod["metadata"]["labels"];
-    let containers = json!([{"name": "nginx", "image": "nginx"}]);
-    let own = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": POD, "labels": labels},
-                     "spec": {"nodeName": "node-1", "containers": containers}});
-    cluster.apply_in(OWN, &own.to_string())?;
-    cluster.apply("{apiVersion: v1, kind: Node, metadata: {name: node-1}}")?;
-    let ready = json!([{"type": "Ready", "status": "True"}]);
-    cluster.patch(
-        "Pod",
-        OWN,
-        POD,
-        &json!({"status": {"phase": "Running", "conditions": ready}}),
-    )?;
-    let addresses = json!([{"type": "ExternalIP", "address": "192.0.2.1"}]);
-    cluster.patch("Node", "", "node-1", &json!({"status": {"addresses": addresses}}))?;
+    is_ready(&cluster, pod)?;
     let start = |role: &str| -> Result<Process> {
         let mut command = Command::new(dist::oxigress()?);
         command

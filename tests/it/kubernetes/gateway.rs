@@ -145,74 +145,83 @@ fn definitions_come_routes_are_served_and_each_status_says_so() {
         ))?;
         tenant.apply(&route("shop", "shop.test"))?;
         site.answers("shop.test", "/", (200, Some("a")))?;
-        let parent = "/status/parents/0/conditions";
-        site.has("HTTPRoute", "shop", parent, ("Accepted", "True", "Accepted"))?;
-        site.has("HTTPRoute", "shop", parent, ("ResolvedRefs", "True", "ResolvedRefs"))?;
-        site.has(
-            "Gateway",
-            "web",
-            "/status/conditions",
-            ("Accepted", "True", "ListenersNotValid"),
-        )?;
-        let first = "/status/listeners/0/conditions";
-        site.has("Gateway", "web", first, ("Programmed", "True", "Programmed"))?;
-        let second = "/status/listeners/1/conditions";
-        site.has("Gateway", "web", second, ("Accepted", "False", "UnsupportedProtocol"))?;
-        // The listener may have been programmed before the route came.
-        until("the route at the listener", || {
-            let status = &site.get("Gateway", "web")?["status"];
-            ensure!(status["addresses"][0]["value"] == "192.0.2.7", "{status}");
-            ensure!(status["listeners"][0]["attachedRoutes"] == 1, "{status}");
-            Ok(())
-        })?;
-        let class = cluster.get("GatewayClass", "", "ours")?;
-        ensure!(condition(&class["status"]["conditions"], "Accepted").is_some(), "{class}");
-
-        // A reference that cannot be used, and what another controller has written meanwhile.
-        let mut others = site.get("HTTPRoute", "shop")?["status"]["parents"].clone();
-        let other =
-            json!({"parentRef": {"name": "x"}, "controllerName": "else.test/x", "conditions": []});
-        others.as_array_mut().context("parents")?.push(other.clone());
-        let namespace = &tenant.namespace;
-        cluster.patch("HTTPRoute", namespace, "shop", &json!({"status": {"parents": others}}))?;
-        tenant.apply(&route("lost", "shop.test"))?;
-        site.answers("shop.test", "/", (500, None))?;
-        until("both parents", || {
-            let route = site.get("HTTPRoute", "shop")?;
-            let parents = route["status"]["parents"].as_array().context("parents")?;
-            let ours = parents.iter().find(|parent| parent["controllerName"] == CONTROLLER);
-            let ours = ours.context("ours")?;
-            let found = condition(&ours["conditions"], "ResolvedRefs").map(|(a, b, _)| (a, b));
-            ensure!(found == Some(("False", "BackendNotFound")), "{route}");
-            ensure!(parents.contains(&other), "{route}");
-            Ok(())
-        })?;
-
+        statuses_are_written(&cluster, &site)?;
+        another_controllers_word_stays(&cluster, &site)?;
         tenant.apply(&route("shop", "other.test"))?;
         site.answers("other.test", "/", (200, Some("a")))?;
         site.answers("shop.test", "/", (404, None))?;
 
-        // A port of its own: one reload, and nothing of it on the other port.
-        let port = free_port()?;
-        tenant.apply(&gateway(&format!("{{name: own, port: {port}, protocol: HTTP}}")))?;
-        until("the new port", || {
-            let request = Request::get("other.test", "/");
-            let answer = block_on(send(&Address::http(port), &request))?;
-            ensure!(answer.endpoint().as_deref() == Some("a"), "{}", answer.status);
-            Ok(())
-        })?;
-        site.answers("other.test", "/", (404, None))?;
-        tenant.delete("HTTPRoute", "shop")?;
-        until("no route", || {
-            let request = Request::get("other.test", "/");
-            let answer = block_on(send(&Address::http(port), &request))?;
-            ensure!(answer.status == 404, "{}", answer.status);
-            Ok(())
-        })?;
-        until("no routes", || {
-            let gateway = site.get("Gateway", "web")?;
-            ensure!(gateway["status"]["listeners"][0]["attachedRoutes"] == 0, "{gateway}");
-            Ok(())
-        })
+        a_port_of_its_own(&site)
     });
+}
+
+fn statuses_are_written(cluster: &Cluster, site: &Site<'_>) -> Result<()> {
+    let parent = "/status/parents/0/conditions";
+    site.has("HTTPRoute", "shop", parent, ("Accepted", "True", "Accepted"))?;
+    site.has("HTTPRoute", "shop", parent, ("ResolvedRefs", "True", "ResolvedRefs"))?;
+    site.has("Gateway", "web", "/status/conditions", ("Accepted", "True", "ListenersNotValid"))?;
+    let first = "/status/listeners/0/conditions";
+    site.has("Gateway", "web", first, ("Programmed", "True", "Programmed"))?;
+    let second = "/status/listeners/1/conditions";
+    site.has("Gateway", "web", second, ("Accepted", "False", "UnsupportedProtocol"))?;
+    // The listener may have been programmed before the route came.
+    until("the route at the listener", || {
+        let status = &site.get("Gateway", "web")?["status"];
+        ensure!(status["addresses"][0]["value"] == "192.0.2.7", "{status}");
+        ensure!(status["listeners"][0]["attachedRoutes"] == 1, "{status}");
+        Ok(())
+    })?;
+    let class = cluster.get("GatewayClass", "", "ours")?;
+    ensure!(condition(&class["status"]["conditions"], "Accepted").is_some(), "{class}");
+    Ok(())
+}
+
+/// A reference cannot be used, and another controller has written something meanwhile.
+fn another_controllers_word_stays(cluster: &Cluster, site: &Site<'_>) -> Result<()> {
+    let tenant = &site.tenant;
+    let mut others = site.get("HTTPRoute", "shop")?["status"]["parents"].clone();
+    let other =
+        json!({"parentRef": {"name": "x"}, "controllerName": "else.test/x", "conditions": []});
+    others.as_array_mut().context("parents")?.push(other.clone());
+    let namespace = &tenant.namespace;
+    cluster.patch("HTTPRoute", namespace, "shop", &json!({"status": {"parents": others}}))?;
+    tenant.apply(&route("lost", "shop.test"))?;
+    site.answers("shop.test", "/", (500, None))?;
+    until("both parents", || {
+        let route = site.get("HTTPRoute", "shop")?;
+        let parents = route["status"]["parents"].as_array().context("parents")?;
+        let ours = parents.iter().find(|parent| parent["controllerName"] == CONTROLLER);
+        let ours = ours.context("ours")?;
+        let found = condition(&ours["conditions"], "ResolvedRefs").map(|(a, b, _)| (a, b));
+        ensure!(found == Some(("False", "BackendNotFound")), "{route}");
+        ensure!(parents.contains(&other), "{route}");
+        Ok(())
+    })?;
+    Ok(())
+}
+
+/// One reload, and nothing of it on the other port.
+fn a_port_of_its_own(site: &Site<'_>) -> Result<()> {
+    let tenant = &site.tenant;
+    let port = free_port()?;
+    tenant.apply(&gateway(&format!("{{name: own, port: {port}, protocol: HTTP}}")))?;
+    until("the new port", || {
+        let request = Request::get("other.test", "/");
+        let answer = block_on(send(&Address::http(port), &request))?;
+        ensure!(answer.endpoint().as_deref() == Some("a"), "{}", answer.status);
+        Ok(())
+    })?;
+    site.answers("other.test", "/", (404, None))?;
+    tenant.delete("HTTPRoute", "shop")?;
+    until("no route", || {
+        let request = Request::get("other.test", "/");
+        let answer = block_on(send(&Address::http(port), &request))?;
+        ensure!(answer.status == 404, "{}", answer.status);
+        Ok(())
+    })?;
+    until("no routes", || {
+        let gateway = site.get("Gateway", "web")?;
+        ensure!(gateway["status"]["listeners"][0]["attachedRoutes"] == 0, "{gateway}");
+        Ok(())
+    })
 }

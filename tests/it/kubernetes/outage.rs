@@ -98,11 +98,8 @@ fn go_and_come(directory: &Directory, ends: &[End], at_least: Duration) -> Resul
     }
     let report = load.stop();
     for (end, times) in &synchronised {
-        println!(
-            "{end:?}: {} times, edited and synchronised {:.1?} after it was back",
-            times.len(),
-            times
-        );
+        let count = times.len();
+        println!("{end:?}: {count} times, edited and synchronised {times:.1?} after it was back");
     }
     println!("{} requests answered meanwhile, {} failed", report.answered, report.failed);
     ensure!(report.failed == 0, "{report:?}");

@@ -68,19 +68,27 @@ fn create(
     })
 }
 
+/// What no webhook lets in.
+fn odd() -> Value {
+    annotated("odd", "odd.test", json!({ "auth-type": "digest" }))
+}
+
+/// The API server takes a new configuration over a moment later.
+fn it_asks(tenant: &Tenant<'_>) -> Result<()> {
+    wait::until("the API server to ask", || {
+        let (status, ..) = create(tenant, odd(), true)?;
+        ensure!(status != 201, "it does not ask yet");
+        Ok(())
+    })
+}
+
 #[test]
 fn the_api_server_asks_before_it_stores_an_ingress() {
     pass("webhook", |directory| {
         let cluster = Cluster::shared()?;
         let tenant = cluster.tenant("webhook")?;
         let controller = start(directory, &tenant)?;
-        // The API server takes a new configuration over a moment later.
-        let odd = || annotated("odd", "odd.test", json!({ "auth-type": "digest" }));
-        wait::until("the API server to ask", || {
-            let (status, ..) = create(&tenant, odd(), true)?;
-            ensure!(status != 201, "it does not ask yet");
-            Ok(())
-        })?;
+        it_asks(&tenant)?;
 
         let (status, text, _) = create(&tenant, odd(), false)?;
         assert_eq!(status, 400, "{text}");
@@ -113,25 +121,7 @@ fn the_api_server_asks_before_it_stores_an_ingress() {
             "{warnings:?}"
         );
 
-        // A change is judged, too; what is stored already is not.
-        let change = json!({ "metadata": { "annotations": { "nginx.ingress.kubernetes.io/auth-url": "x" } } });
-        let refused = cluster.patch("Ingress", &tenant.namespace, "warned", &change);
-        let refused = format!("{:#}", refused.err().context("an odd change is stored")?);
-        assert!(refused.contains("annotation auth-url"), "{refused}");
-        let good = json!({ "metadata": { "annotations": { "nginx.ingress.kubernetes.io/proxy-body-size": "8m" } } });
-        cluster.patch("Ingress", &tenant.namespace, "warned", &good)?;
-
-        // One that is being deleted may change whatever it says: its finalizer goes.
-        let ingresses: Api<Ingress> = Api::namespaced(cluster.client()?, &tenant.namespace);
-        let mut kept = annotated("kept", "kept.test", json!({}));
-        kept["metadata"]["finalizers"] = json!(["oxigress.test/kept"]);
-        kept["spec"]["ingressClassName"] = json!(tenant.class);
-        let kept: Ingress = serde_json::from_value(kept)?;
-        block_on(ingresses.create(&PostParams::default(), &kept))?;
-        tenant.delete("Ingress", "kept")?;
-        let free = json!({ "metadata": { "finalizers": null, "annotations": { "nginx.ingress.kubernetes.io/auth-url": "x" } } });
-        cluster.patch("Ingress", &tenant.namespace, "kept", &free)?;
-
+        changes_are_judged(cluster, &tenant)?;
         let address = Address::http(controller.health_port);
         let metrics = block_on(send(&address, &Request::get("localhost", "/metrics")))?;
         let metrics = Page::parse(&metrics.text())?;
@@ -145,6 +135,29 @@ fn the_api_server_asks_before_it_stores_an_ingress() {
     });
 }
 
+/// A change is judged, too; what is stored already is not.
+fn changes_are_judged(cluster: &Cluster, tenant: &Tenant<'_>) -> Result<()> {
+    let change =
+        json!({ "metadata": { "annotations": { "nginx.ingress.kubernetes.io/auth-url": "x" } } });
+    let refused = cluster.patch("Ingress", &tenant.namespace, "warned", &change);
+    let refused = format!("{:#}", refused.err().context("an odd change is stored")?);
+    assert!(refused.contains("annotation auth-url"), "{refused}");
+    let good = json!({ "metadata": { "annotations": { "nginx.ingress.kubernetes.io/proxy-body-size": "8m" } } });
+    cluster.patch("Ingress", &tenant.namespace, "warned", &good)?;
+
+    // One that is being deleted may change whatever it says: its finalizer goes.
+    let ingresses: Api<Ingress> = Api::namespaced(cluster.client()?, &tenant.namespace);
+    let mut kept = annotated("kept", "kept.test", json!({}));
+    kept["metadata"]["finalizers"] = json!(["oxigress.test/kept"]);
+    kept["spec"]["ingressClassName"] = json!(tenant.class);
+    let kept: Ingress = serde_json::from_value(kept)?;
+    block_on(ingresses.create(&PostParams::default(), &kept))?;
+    tenant.delete("Ingress", "kept")?;
+    let free = json!({ "metadata": { "finalizers": null, "annotations": { "nginx.ingress.kubernetes.io/auth-url": "x" } } });
+    cluster.patch("Ingress", &tenant.namespace, "kept", &free)?;
+    Ok(())
+}
+
 #[test]
 fn what_concerns_a_host_of_another_namespace_is_denied_or_else_ignored() {
     pass("webhook-ownership", |directory| {
@@ -156,12 +169,7 @@ fn what_concerns_a_host_of_another_namespace_is_denied_or_else_ignored() {
         owned["spec"]["ingressClassName"] = json!(tenant.class);
         owner.apply(&owned.to_string())?;
         let controller = start(directory, &tenant)?;
-        let odd = || annotated("odd", "odd.test", json!({ "auth-type": "digest" }));
-        wait::until("the API server to ask", || {
-            let (status, ..) = create(&tenant, odd(), true)?;
-            ensure!(status != 201, "it does not ask yet");
-            Ok(())
-        })?;
+        it_asks(&tenant)?;
 
         let guest = |annotations: Value| {
             let mut guest = annotated("guest", "owned.test", annotations);

@@ -23,9 +23,7 @@ fn the_documented_nginx_conf_serves_what_ingress_nginxs_controller_posts() {
     pass("balancer-only", serve);
 }
 
-fn serve(directory: &Directory) -> Result<()> {
-    fs::create_dir(directory.join("logs"))?;
-    let (port, configuration_port) = (free_port()?, free_port()?);
+fn documented(directory: &Directory, port: u16, configuration_port: u16) -> Result<String> {
     let example = dist::repository().join("docs/examples/balancer-only.conf");
     let text = fs::read_to_string(&example).with_context(|| example.display().to_string())?;
     let text = replace(&text, "127.0.0.1:8080;", &format!("127.0.0.1:{port};"))?;
@@ -35,6 +33,13 @@ fn serve(directory: &Directory) -> Result<()> {
     let text =
         replace(&text, "logs/error.log", &directory.join("error.log").display().to_string())?;
     let text = replace(&text, "http {", &format!("http {{{}", temporary_files(directory)))?;
+    Ok(text)
+}
+
+fn serve(directory: &Directory) -> Result<()> {
+    fs::create_dir(directory.join("logs"))?;
+    let (port, configuration_port) = (free_port()?, free_port()?);
+    let text = documented(directory, port, configuration_port)?;
     let mut nginx = Nginx::start(directory, &format!("daemon off;\n{text}"), workers())?;
 
     let (client, configuration) = (Address::http(port), Address::http(configuration_port));
@@ -68,22 +73,8 @@ fn serve(directory: &Directory) -> Result<()> {
     let expected = BTreeMap::from([("shop-1".to_owned(), 4), ("shop-2".to_owned(), 4)]);
     ensure!(counts == expected, "one worker takes turns: {counts:?}");
 
-    // A rollout while requests are sent: no request fails and nothing is restarted.
     let pids = nginx.worker_pids();
-    let load = Load::start(Plan::new(client.clone(), vec![Request::get("shop.example", "/")], 4))?;
-    for round in 0..20 {
-        let pair = [&shops[round % 3], &shops[(round + 1) % 3]];
-        let answer = post("/configuration/backends", &payload(&pair, &[&cart]))?;
-        ensure!(answer.status == 201, "{answer}");
-        // The load takes turns on the same worker, so only who answers is known, not how often.
-        let counts = count(&client, 4)?;
-        ensure!(
-            counts.keys().all(|name| pair.iter().any(|endpoint| endpoint.name == *name)),
-            "round {round}: {counts:?}"
-        );
-    }
-    let report = load.stop();
-    ensure!(report.failures.is_empty(), "{:?}", report.failures);
+    roll_out(&client, &shops, |pair| post("/configuration/backends", &payload(pair, &[&cart])))?;
     ensure!(nginx.worker_pids() == pids, "worker processes changed");
 
     // One endpoint dies: its requests go to the other.
@@ -92,11 +83,39 @@ fn serve(directory: &Directory) -> Result<()> {
     ensure!(count(&client, 6)? == BTreeMap::from([("shop-1".to_owned(), 6)]));
     ensure!(get("/cart/1")?.status == 502, "a backend without endpoints");
 
-    // What was posted can be read back, as ingress-nginx's debug tool does.
-    let request =
-        Request::get(&format!("127.0.0.1:{configuration_port}"), "/configuration/backends");
-    let read: Value = block_on(send(&configuration, &request))?.json()?;
-    let posted = payload(&[&dead, &shops[0]], &[]);
+    is_read_back(configuration_port, &payload(&[&dead, &shops[0]], &[]))?;
+
+    nginx.stop()?;
+    nginx.check_error_log()
+}
+
+/// A rollout while requests are sent: no request fails and nothing is restarted.
+fn roll_out(
+    client: &Address,
+    shops: &[Endpoint; 3],
+    post: impl Fn(&[&Endpoint]) -> Result<Response>,
+) -> Result<()> {
+    let load = Load::start(Plan::new(client.clone(), vec![Request::get("shop.example", "/")], 4))?;
+    for round in 0..20 {
+        let pair = [&shops[round % 3], &shops[(round + 1) % 3]];
+        let answer = post(&pair)?;
+        ensure!(answer.status == 201, "{answer}");
+        // The load takes turns on the same worker, so only who answers is known, not how often.
+        let counts = count(client, 4)?;
+        ensure!(
+            counts.keys().all(|name| pair.iter().any(|endpoint| endpoint.name == *name)),
+            "round {round}: {counts:?}"
+        );
+    }
+    let report = load.stop();
+    ensure!(report.failures.is_empty(), "{:?}", report.failures);
+    Ok(())
+}
+
+/// What was posted can be read back, as ingress-nginx's debug tool does.
+fn is_read_back(port: u16, posted: &Value) -> Result<()> {
+    let request = Request::get(&format!("127.0.0.1:{port}"), "/configuration/backends");
+    let read: Value = block_on(send(&Address::http(port), &request))?.json()?;
     let (read, posted) = (read.as_array().context("an array")?, posted.as_array().context("one")?);
     ensure!(read.len() == posted.len(), "{} backends", read.len());
     for (read, posted) in read.iter().zip(posted) {
@@ -104,9 +123,7 @@ fn serve(directory: &Directory) -> Result<()> {
             ensure!(&read[field] == value, "{field}: {} instead of {value}", read[field]);
         }
     }
-
-    nginx.stop()?;
-    nginx.check_error_log()
+    Ok(())
 }
 
 /// Distributions compile folders of the installed system in (`make test-debian`).

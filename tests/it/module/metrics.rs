@@ -108,27 +108,29 @@ fn four_workers_lose_no_count_while_rules_change_and_nginx_reloads() {
             block_on(task)??;
         }
         let each = CONNECTIONS * ROUNDS;
-        let check = |site: &Site| -> Result<()> {
-            let host = |host| [("host", host), ("path", "/"), ("method", "GET"), ("status", "200")];
-            expect(site, REQUESTS, &host("shop.test"), each)?;
-            expect(site, REQUESTS, &host("*.tenant.test"), each)?;
-            let cart = [("path", "/cart"), ("method", "POST"), ("status", "200")];
-            expect(site, REQUESTS, &cart, each)?;
-            expect(site, REQUESTS, &[("host", "_"), ("status", "404")], each)?;
-            let page = expect(site, DURATION, &[], 4 * each)?;
-            let upstream = "nginx_ingress_controller_response_duration_seconds_count";
-            ensure!(page.sum(upstream, &[]) == (3.0 * each as f64, 3), "{:?}", page.all(upstream));
-            ensure!(page.sum(upstream, &[("service", "web")]).1 == 3, "{:?}", page.all(upstream));
-            Ok(())
-        };
-        check(&site)?;
+        expect_each(&site, each)?;
         println!("{} requests and {changes} changes of their rules", 4 * each);
         ensure!(changes >= 20, "only {changes} changes");
         site.nginx.reload()?;
-        check(&site)?;
+        expect_each(&site, each)?;
         site.nginx.stop()?;
         site.nginx.check_error_log()
     });
+}
+
+/// Each of the four requests was counted so many times.
+fn expect_each(site: &Site, each: u64) -> Result<()> {
+    let host = |host| [("host", host), ("path", "/"), ("method", "GET"), ("status", "200")];
+    expect(site, REQUESTS, &host("shop.test"), each)?;
+    expect(site, REQUESTS, &host("*.tenant.test"), each)?;
+    let cart = [("path", "/cart"), ("method", "POST"), ("status", "200")];
+    expect(site, REQUESTS, &cart, each)?;
+    expect(site, REQUESTS, &[("host", "_"), ("status", "404")], each)?;
+    let page = expect(site, DURATION, &[], 4 * each)?;
+    let upstream = "nginx_ingress_controller_response_duration_seconds_count";
+    ensure!(page.sum(upstream, &[]) == (3.0 * each as f64, 3), "{:?}", page.all(upstream));
+    ensure!(page.sum(upstream, &[("service", "web")]).1 == 3, "{:?}", page.all(upstream));
+    Ok(())
 }
 
 #[test]
@@ -297,6 +299,33 @@ fn other_bounds_take_a_new_zone_with_a_reload_and_lose_no_route() {
     });
 }
 
+const TOLD: [&str; 24] = [
+    "request_duration_seconds",
+    "response_duration_seconds",
+    "connect_duration_seconds",
+    "header_duration_seconds",
+    "response_size",
+    "nginx_process_connections_total",
+    "nginx_process_requests_total",
+    "nginx_process_connections",
+    "nginx_process_num_procs",
+    "nginx_process_cpu_seconds_total",
+    "nginx_process_read_bytes_total",
+    "nginx_process_write_bytes_total",
+    "nginx_process_resident_memory_bytes",
+    "nginx_process_virtual_memory_bytes",
+    "nginx_process_oldest_start_time_seconds",
+    "build_info",
+    "config_hash",
+    "config_last_reload_successful",
+    "config_last_reload_successful_timestamp_seconds",
+    "success",
+    "errors",
+    "ssl_expire_time_seconds",
+    "ssl_certificate_info",
+    "orphan_ingress",
+];
+
 #[test]
 fn the_product_tells_all_under_the_names_of_ingress_nginx() {
     pass("metrics-product", |directory| {
@@ -336,35 +365,7 @@ fn the_product_tells_all_under_the_names_of_ingress_nginx() {
             ensure!(page.sum(REQUESTS, &labels) == (3.0, 1), "{:?}", page.all(REQUESTS));
             Ok(page)
         })?;
-        let one = |name: &str, labels: &[(&str, &str)]| {
-            page.sum(&format!("nginx_ingress_controller_{name}"), labels)
-        };
-        for name in [
-            "request_duration_seconds",
-            "response_duration_seconds",
-            "connect_duration_seconds",
-            "header_duration_seconds",
-            "response_size",
-            "nginx_process_connections_total",
-            "nginx_process_requests_total",
-            "nginx_process_connections",
-            "nginx_process_num_procs",
-            "nginx_process_cpu_seconds_total",
-            "nginx_process_read_bytes_total",
-            "nginx_process_write_bytes_total",
-            "nginx_process_resident_memory_bytes",
-            "nginx_process_virtual_memory_bytes",
-            "nginx_process_oldest_start_time_seconds",
-            "build_info",
-            "config_hash",
-            "config_last_reload_successful",
-            "config_last_reload_successful_timestamp_seconds",
-            "success",
-            "errors",
-            "ssl_expire_time_seconds",
-            "ssl_certificate_info",
-            "orphan_ingress",
-        ] {
+        for name in TOLD {
             let name = format!("nginx_ingress_controller_{name}");
             ensure!(page.names().contains(name.as_str()), "{name}: {:?}", page.names());
         }
@@ -374,28 +375,33 @@ fn the_product_tells_all_under_the_names_of_ingress_nginx() {
             "{:?}",
             page.names()
         );
-        let bounds = one("request_duration_seconds_bucket", &[("ingress", "shop"), ("path", "/")]);
-        ensure!(bounds.1 == 3, "0.5, 1 and +Inf: {bounds:?}");
-        // nginx's cache has a manager, and at the start a loader.
-        let processes = one("nginx_process_num_procs", &[]).0;
-        ensure!(
-            (4.0..=5.0).contains(&processes),
-            "{processes}: a master, two workers, the cache's"
-        );
-        ensure!(one("nginx_process_requests_total", &[]).0 >= 3.0);
-        ensure!(one("success", &[]).0 >= 2.0 && one("errors", &[]) == (0.0, 1));
-        ensure!(one("config_last_reload_successful", &[]) == (1.0, 1));
-        ensure!(one("config_hash", &[]).0 > 0.0);
-        let expires =
-            one("ssl_expire_time_seconds", &[("host", "shop.test"), ("secret_name", "tls")]);
-        ensure!(expires.1 == 1 && expires.0 > 1.7e9, "{expires:?}");
-        let orphan = |kind| one("orphan_ingress", &[("ingress", "shop"), ("type", kind)]).0;
-        ensure!((orphan("no-service"), orphan("no-endpoint")) == (1.0, 0.0));
+        has_values(&page)?;
         let workers = shop.controller.worker_pids();
         shop.write("more.yaml", "$SERVICE(more: a)\n$INGRESS(more: more.test/ more)")?;
         ensure!(shop.controller.worker_pids() == workers, "workers changed");
         shop.controller.stop()
     });
+}
+
+/// With two workers, three requests to the shop, and no backend that is served by nobody.
+fn has_values(page: &Page) -> Result<()> {
+    let one = |name: &str, labels: &[(&str, &str)]| {
+        page.sum(&format!("nginx_ingress_controller_{name}"), labels)
+    };
+    let bounds = one("request_duration_seconds_bucket", &[("ingress", "shop"), ("path", "/")]);
+    ensure!(bounds.1 == 3, "0.5, 1 and +Inf: {bounds:?}");
+    // nginx's cache has a manager, and at the start a loader.
+    let processes = one("nginx_process_num_procs", &[]).0;
+    ensure!((4.0..=5.0).contains(&processes), "{processes}: a master, two workers, the cache's");
+    ensure!(one("nginx_process_requests_total", &[]).0 >= 3.0);
+    ensure!(one("success", &[]).0 >= 2.0 && one("errors", &[]) == (0.0, 1));
+    ensure!(one("config_last_reload_successful", &[]) == (1.0, 1));
+    ensure!(one("config_hash", &[]).0 > 0.0);
+    let expires = one("ssl_expire_time_seconds", &[("host", "shop.test"), ("secret_name", "tls")]);
+    ensure!(expires.1 == 1 && expires.0 > 1.7e9, "{expires:?}");
+    let orphan = |kind| one("orphan_ingress", &[("ingress", "shop"), ("type", kind)]).0;
+    ensure!((orphan("no-service"), orphan("no-endpoint")) == (1.0, 0.0));
+    Ok(())
 }
 
 #[test]

@@ -158,14 +158,15 @@ fn loads(service: &Forwarder) -> Result<Vec<Load>> {
     loads.collect()
 }
 
+fn health(port: u16) -> Result<u16> {
+    let answer = block_on(send(&Address::http(port), &Request::get("localhost", "/healthz")));
+    answer.map(|answer| answer.status)
+}
+
 /// What a client sees of one replica before and after SIGTERM, and what a second one does.
 fn tell(directory: &Directory, is_apart: bool) -> Result<()> {
     let mut shop = start(directory, "one", is_apart, LONG_GRACE)?;
     let (http, https) = (shop.controller.http_port, shop.controller.https_port);
-    let health = |port| {
-        let answer = block_on(send(&Address::http(port), &Request::get("localhost", "/healthz")));
-        answer.map(|answer| answer.status)
-    };
     shop.controller.is_ready()?;
     ensure!(health(http)? == 200, "nginx's health before");
     let mut kept = block_on(Connection::open(&Address::http(http)))?;
@@ -209,7 +210,13 @@ fn tell(directory: &Directory, is_apart: bool) -> Result<()> {
     // What changes meanwhile is served.
     shop.write("later.yaml", "$SERVICE(later: a)\n$INGRESS(later: later.test/ later)")?;
     shop.serves("later.test", "/", "a")?;
-    // A request that is under way when the wait ends is answered.
+    what_is_under_way_is_answered(&mut shop)?;
+    shop.controller.wait_for_end()
+}
+
+/// A request that is under way when the wait ends.
+fn what_is_under_way_is_answered(shop: &mut Shop) -> Result<()> {
+    let http = shop.controller.http_port;
     shop.behave("a", Behaviour::Hold)?;
     let before = shop.requests("a")?;
     let held = runtime().spawn(async move {
@@ -229,7 +236,7 @@ fn tell(directory: &Directory, is_apart: bool) -> Result<()> {
     shop.behave("a", Behaviour::Ok)?;
     let answer = block_on(held)??;
     ensure!(answer.status == 200, "under way: {answer}");
-    shop.controller.wait_for_end()
+    Ok(())
 }
 
 /// The nginx role is killed while it waits; its next run finds an nginx that says it is about to end.

@@ -181,6 +181,21 @@ fn bodies_of_every_kind_arrive_as_they_were_sent() {
     });
 }
 
+fn own_parameters() -> Value {
+    json!({
+        "protocol": "fastcgi",
+        "fastcgi_index": "index.php",
+        "fastcgi_params": [
+            {"name": "SCRIPT_FILENAME", "value": "/srv/app$fastcgi_script_name"},
+            {"name": "REQUEST_METHOD", "value": "WHATEVER"},
+            {"name": "HTTP_X_USER", "value": "alice"},
+            {"name": "HTTP_X_GONE", "value": "$arg_none"},
+            {"name": "FROM_QUERY", "value": "<${arg_q}>"},
+            {"name": "FROM_PATH", "value": "$uri"},
+        ]
+    })
+}
+
 #[test]
 fn index_and_parameters_of_a_route_take_the_places_of_others() {
     pass("fastcgi-own", |directory| {
@@ -188,22 +203,10 @@ fn index_and_parameters_of_a_route_take_the_places_of_others() {
         let (php, gone) = (FastcgiEndpoint::start("php")?, FastcgiEndpoint::start("gone")?);
         let gone_address = gone.listener.address;
         drop(gone);
-        let proxy = json!({
-            "protocol": "fastcgi",
-            "fastcgi_index": "index.php",
-            "fastcgi_params": [
-                {"name": "SCRIPT_FILENAME", "value": "/srv/app$fastcgi_script_name"},
-                {"name": "REQUEST_METHOD", "value": "WHATEVER"},
-                {"name": "HTTP_X_USER", "value": "alice"},
-                {"name": "HTTP_X_GONE", "value": "$arg_none"},
-                {"name": "FROM_QUERY", "value": "<${arg_q}>"},
-                {"name": "FROM_PATH", "value": "$uri"},
-            ]
-        });
         nginx.serve(&[
             Route {
                 endpoints: vec![gone_address, php.listener.address],
-                ..Route::with(HOST, php.listener.address, proxy)
+                ..Route::with(HOST, php.listener.address, own_parameters())
             },
             Route::new("other.test", php.listener.address, "fastcgi"),
         ])?;

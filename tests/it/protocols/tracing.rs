@@ -212,21 +212,7 @@ fn every_hop_of_a_request_has_its_span_and_the_right_parent() {
         ensure!(spans.len() == 9, "{spans:#?}");
         let servers: Vec<_> = of_kind(&spans, SpanKind::Server);
         for server in &servers {
-            ensure!(hex(&server.parent_span_id) == CLIENT_SPAN, "{server:?}");
-            ensure!(
-                server.name == "GET /" && server.end_time_unix_nano >= server.start_time_unix_nano
-            );
-            let has = |name, value: &str| text(&server.attributes, name).as_deref() == Some(value);
-            ensure!(has("http.request.method", "GET") && has("url.path", "/a/b"), "{server:?}");
-            ensure!(
-                has("http.response.status_code", "200") && has("http.route", "/"),
-                "{server:?}"
-            );
-            let children = of_kind(&spans, SpanKind::Client);
-            let mut children: Vec<_> =
-                children.iter().filter(|child| child.parent_span_id == server.span_id).collect();
-            children.retain(|child| child.name != "GET");
-            ensure!(children.len() == 2, "{children:?}");
+            is_of_a_request(server, &spans)?;
         }
         ensure!(servers.len() == 2, "{servers:?}");
         let sent = |name: &str| -> Vec<String> {
@@ -251,6 +237,20 @@ fn every_hop_of_a_request_has_its_span_and_the_right_parent() {
         ensure!(collector.services().iter().all(|name| name == "front-door"));
         Ok(())
     });
+}
+
+fn is_of_a_request(server: &Span, spans: &[Span]) -> Result<()> {
+    ensure!(hex(&server.parent_span_id) == CLIENT_SPAN, "{server:?}");
+    ensure!(server.name == "GET /" && server.end_time_unix_nano >= server.start_time_unix_nano);
+    let has = |name, value: &str| text(&server.attributes, name).as_deref() == Some(value);
+    ensure!(has("http.request.method", "GET") && has("url.path", "/a/b"), "{server:?}");
+    ensure!(has("http.response.status_code", "200") && has("http.route", "/"), "{server:?}");
+    let children = of_kind(spans, SpanKind::Client);
+    let mut children: Vec<_> =
+        children.iter().filter(|child| child.parent_span_id == server.span_id).collect();
+    children.retain(|child| child.name != "GET");
+    ensure!(children.len() == 2, "{children:?}");
+    Ok(())
 }
 
 /// The shop's Ingress with annotations.

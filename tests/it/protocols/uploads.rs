@@ -3,6 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use oxigress_tests::certificate::Certificate;
 use oxigress_tests::pass;
+use oxigress_tests::place::Directory;
 use oxigress_tests::protocol::upload::{Sending, UploadEndpoint, body, fingerprint};
 use oxigress_tests::shipped::{Route, Shipped};
 use oxigress_tests::wait::{self, block_on};
@@ -20,25 +21,35 @@ fn kept(nginx: &Shipped) -> Result<u64> {
     nginx.kept("client-body")
 }
 
+/// Endpoints of `upload.test` and, with TLS, of `tls.test`.
+fn plain_and_secure(
+    directory: &Directory,
+    request_buffering: bool,
+) -> Result<(Shipped, UploadEndpoint, UploadEndpoint)> {
+    let nginx = Shipped::start(directory, 1)?;
+    let plain = UploadEndpoint::start("plain")?;
+    let secure = UploadEndpoint::tls("secure", &Certificate::new("secure", &[])?)?;
+    nginx.serve(&[
+        Route::with(HOST, plain.listener.address, any_size("http", request_buffering)),
+        Route::with("tls.test", secure.listener.address, any_size("https", request_buffering)),
+    ])?;
+    Ok((nginx, plain, secure))
+}
+
+/// Begins to send `LARGE` bytes.
+fn large(nginx: &Shipped, host: &str) -> Result<Sending> {
+    let (host, length) = (format!("Host: {host}"), format!("Content-Length: {LARGE}"));
+    block_on(Sending::begin(nginx.http, &["PUT /film HTTP/1.1", &host, &length]))
+}
+
 #[test]
 fn a_buffered_upload_is_whole_before_the_endpoint_sees_any_of_it() {
     pass("upload-buffered", |directory| {
-        let nginx = Shipped::start(directory, 1)?;
-        let plain = UploadEndpoint::start("plain")?;
-        let secure = UploadEndpoint::tls("secure", &Certificate::new("secure", &[])?)?;
-        nginx.serve(&[
-            Route::with(HOST, plain.listener.address, any_size("http", true)),
-            Route::with("tls.test", secure.listener.address, any_size("https", true)),
-        ])?;
+        let (nginx, plain, secure) = plain_and_secure(directory, true)?;
         let body = body(LARGE);
         let (most, last) = body.split_at(LARGE - 1);
         for (host, endpoint) in [(HOST, &plain), ("tls.test", &secure)] {
-            let head = [
-                "PUT /film HTTP/1.1",
-                &format!("Host: {host}"),
-                &format!("Content-Length: {LARGE}"),
-            ];
-            let mut sending = block_on(Sending::begin(nginx.http, &head))?;
+            let mut sending = large(&nginx, host)?;
             block_on(sending.send(most))?;
             // Nearly all of it: the rest may still be in nginx's buffer.
             wait::until("the body on disk", || {
@@ -60,21 +71,10 @@ fn a_buffered_upload_is_whole_before_the_endpoint_sees_any_of_it() {
 #[test]
 fn an_unbuffered_upload_reaches_the_endpoint_as_it_comes() {
     pass("upload-unbuffered", |directory| {
-        let nginx = Shipped::start(directory, 1)?;
-        let plain = UploadEndpoint::start("plain")?;
-        let secure = UploadEndpoint::tls("secure", &Certificate::new("secure", &[])?)?;
-        nginx.serve(&[
-            Route::with(HOST, plain.listener.address, any_size("http", false)),
-            Route::with("tls.test", secure.listener.address, any_size("https", false)),
-        ])?;
+        let (nginx, plain, secure) = plain_and_secure(directory, false)?;
         let body = body(LARGE);
         for (host, endpoint) in [(HOST, &plain), ("tls.test", &secure)] {
-            let head = [
-                "PUT /film HTTP/1.1",
-                &format!("Host: {host}"),
-                &format!("Content-Length: {LARGE}"),
-            ];
-            let mut sending = block_on(Sending::begin(nginx.http, &head))?;
+            let mut sending = large(&nginx, host)?;
             block_on(sending.send(&body[..1]))?;
             endpoint.wait_for_bytes(1)?;
             block_on(sending.send(&body[1..LARGE / 2]))?;

@@ -3,6 +3,7 @@
 //! The damage is pseudo-random: a failure names its seed, and `OXIGRESS_SEED=N` repeats it.
 
 use anyhow::{Context, Result, ensure};
+use oxigress_fuzz::Random;
 use oxigress_tests::certificate::Certificate;
 use oxigress_tests::client::{Request, send};
 use oxigress_tests::endpoint::Endpoint;
@@ -24,26 +25,6 @@ fn damaged_documents_are_applied_whole_or_refused() {
 #[ignore = "five minutes"]
 fn soak_damaged_documents_are_applied_whole_or_refused() {
     pass("fuzz", |directory| fuzz(directory, |_, time| time < Duration::from_secs(300)));
-}
-
-/// A generator of pseudo-random numbers: xorshift64*, Vigna 2016.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    fn below(&mut self, limit: usize) -> usize {
-        (self.next() % limit.max(1) as u64) as usize
-    }
-
-    fn of<'a, T: ?Sized>(&mut self, all: &[&'a T]) -> &'a T {
-        all[self.below(all.len())]
-    }
 }
 
 /// What JSON, host names, paths, addresses and PEM make of it is up to the module.
@@ -137,12 +118,12 @@ fn odd(random: &mut Random) -> Value {
     match random.below(9) {
         0 => Value::Null,
         1 => json!(true),
-        2 => json!(random.next()),
+        2 => json!(random.number()),
         3 => json!(-1),
         4 => json!([]),
         5 => json!({}),
         6 => json!("a".repeat(random.below(70_000))),
-        7 => json!(String::from_utf8_lossy(random.of(PIECES))),
+        7 => json!(String::from_utf8_lossy(*random.of(PIECES))),
         _ => json!({"shop": [{"address": "127.0.0.1", "port": random.below(70_000)}]}),
     }
 }
@@ -180,7 +161,7 @@ fn fuzz(directory: &Directory, goes_on: impl Fn(usize, Duration) -> bool) -> Res
         Ok(seed) => seed.parse().context("OXIGRESS_SEED is a number")?,
         Err(_) => SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_nanos() as u64 | 1,
     };
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let mut site = Site::start(&Plan::router(2)?, directory)?;
     let workers = site.nginx.worker_pids();
     let endpoint = Endpoint::start("shop")?;

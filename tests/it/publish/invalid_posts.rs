@@ -76,8 +76,14 @@ fn post_all(directory: &Directory) -> Result<()> {
     ensure!(report.failures.is_empty(), "traffic: {:?}", report.failures);
     ensure!(report.endpoints.keys().eq(["shop"]), "traffic: {:?}", report.endpoints);
 
-    // The documents are valid before they are changed, or the cases would prove nothing.
-    for Document { method, path, value } in &documents {
+    are_valid(&site, &documents)?;
+    site.nginx.stop()?;
+    site.nginx.check_error_log()
+}
+
+/// The documents are valid before they are changed, or the cases would prove nothing.
+fn are_valid(site: &Site, documents: &[Document]) -> Result<()> {
+    for Document { method, path, value } in documents {
         let mut request = Configuration::request(method, path, value.to_string());
         if *method == "PATCH" {
             let tag = block_on(site.configuration.tag())?;
@@ -86,8 +92,7 @@ fn post_all(directory: &Directory) -> Result<()> {
         let response = block_on(site.configuration.send(&request))?;
         ensure!(response.status < 300, "{method} {path}: {response}\n{value}");
     }
-    site.nginx.stop()?;
-    site.nginx.check_error_log()
+    Ok(())
 }
 
 fn check(connection: &mut Connection, case: &Case, tag: &str) -> Result<()> {

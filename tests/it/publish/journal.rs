@@ -1,6 +1,7 @@
 //! The journal: nginx starts with the last state, whole and without a controller.
 
 use anyhow::{Context, Result, ensure};
+use oxigress_fuzz::Random;
 use oxigress_tests::certificate::Certificate;
 use oxigress_tests::client::{Address, Request, handshake, send};
 use oxigress_tests::endpoint::Endpoint;
@@ -135,10 +136,9 @@ fn cut(directory: &Directory, cuts: usize) -> Result<()> {
     ensure!(lengths.is_sorted_by(|a, b| a < b), "a frame a delta: {lengths:?}");
     let whole = fs::read(&file)?;
 
-    let mut random = 1_u64;
+    let mut random = Random::new(1);
     for _ in 0..cuts {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963);
-        let length = (random >> 33) % (whole.len() as u64 + 1);
+        let length = random.below(whole.len() + 1) as u64;
         // The nginx that is killed keeps its journal; the next one finds this.
         let fresh = directory.join("journal/cut");
         fs::write(&fresh, whole.get(..length as usize).context("within the file")?)?;

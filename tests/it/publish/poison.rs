@@ -4,6 +4,7 @@
 //! reader that finds such a block panics. What is read after that check shows as a wrong answer.
 
 use anyhow::{Context, Result, ensure};
+use oxigress_fuzz::Random;
 use oxigress_tests::certificate::Certificate;
 use oxigress_tests::client::{Address, Connection, Request, Response};
 use oxigress_tests::dist;
@@ -48,17 +49,17 @@ fn disturb(directory: &Directory, times: u64) -> Result<()> {
 
     let killed = Arc::<Mutex<BTreeSet<u32>>>::default();
     let watch = Watch::start(&site)?;
-    let mut random = Random(times);
+    let mut random = Random::new(times);
     let (mut number, mut written_beside) = (0, 0);
     for round in 0..times {
         let pids = site.nginx.worker_pids();
         ensure!(pids.len() == WORKERS, "workers: {pids:?}");
-        let (victim, other) = random.two_of(&pids);
+        let (victim, other) = two_of(&mut random, &pids);
         // Stopped in the middle of whatever it does; its slot says what it has seen, so nothing that it may
         // still read is freed.
         signal_pid(victim, Signal::STOP)?;
-        let is_killed = random.next().is_multiple_of(2);
-        for _ in 0..5 + random.next() % 20 {
+        let is_killed = random.below(2) == 0;
+        for _ in 0..5 + random.below(20) {
             // Unless it has the writers' lock: then nothing can be written before it goes on or dies.
             if block_on(write(&site, &content, number + 1)).is_err() {
                 break;
@@ -69,7 +70,7 @@ fn disturb(directory: &Directory, times: u64) -> Result<()> {
         if is_killed {
             killed.lock().expect("no panic inside").insert(victim);
             // At times one that runs, while the other one is stopped.
-            if random.next().is_multiple_of(4) {
+            if random.below(4) == 0 {
                 killed.lock().expect("no panic inside").insert(other);
                 signal_pid(other, Signal::KILL)?;
             }
@@ -94,7 +95,10 @@ fn disturb(directory: &Directory, times: u64) -> Result<()> {
     ensure!(written_beside >= 3 * times, "{written_beside} deltas while a worker was stopped");
     watch.stop(&killed.lock().expect("no panic inside"))?;
     site.nginx.stop()?;
-    let log = site.nginx.error_log();
+    nothing_bad_is_logged(&site.nginx.error_log())
+}
+
+fn nothing_bad_is_logged(log: &str) -> Result<()> {
     let is_bad = |line: &&str| {
         // nginx's own words for a killed worker and for the lock that it held.
         !line.contains("exited on signal 9")
@@ -175,23 +179,10 @@ async fn write(site: &Site, content: &Content<'_>, number: u64) -> Result<()> {
     Ok(())
 }
 
-/// splitmix64: a failure can be run again.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn two_of(&mut self, pids: &[u32]) -> (u32, u32) {
-        let first = (self.next() % pids.len() as u64) as usize;
-        let step = 1 + (self.next() % (pids.len() as u64 - 1)) as usize;
-        (pids[first], pids[(first + step) % pids.len()])
-    }
+fn two_of(random: &mut Random, pids: &[u32]) -> (u32, u32) {
+    let first = random.below(pids.len());
+    let step = 1 + random.below(pids.len() - 1);
+    (pids[first], pids[(first + step) % pids.len()])
 }
 
 /// Requests on kept and on fresh connections, over HTTP and HTTPS. An answer must be right; only a connection

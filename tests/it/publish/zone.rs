@@ -1,6 +1,7 @@
 //! A zone that is exactly full, and what is free of it after many updates.
 
 use anyhow::{Context, Result, ensure};
+use oxigress_fuzz::Random;
 use oxigress_tests::client::{Connection, Request, Response, send};
 use oxigress_tests::endpoint::Endpoint;
 use oxigress_tests::load::{Load, Plan as LoadPlan};
@@ -92,12 +93,13 @@ fn update(directory: &Directory, updates: u64) -> Result<()> {
     let trial = Trial::start(&plan, directory)?;
     let seed = u64::from(std::process::id());
     println!("seed {seed}");
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let address = &trial.site.configuration.address;
     let mut connection = block_on(Connection::open(address))?;
     let mut expected = None;
     for number in 1..=updates {
-        let request = Configuration::request("PATCH", "/configuration", random.delta().to_string());
+        let request =
+            Configuration::request("PATCH", "/configuration", delta(&mut random).to_string());
         let response = block_on(connection.send(&request.header("If-Match", "*")))?;
         ensure!(response.status == 200, "seed {seed}, update {number}: {response}");
         if number == FIRST {
@@ -120,45 +122,33 @@ fn update(directory: &Directory, updates: u64) -> Result<()> {
     trial.end()
 }
 
-/// xorshift64*: the tests want another order each time, and the same again from a seed.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % limit
-    }
-
-    /// One to three records that come, change or go.
-    fn delta(&mut self) -> Value {
-        let (mut sets, mut servers) = (Map::new(), Map::new());
-        let (mut gone_sets, mut gone_servers) = (Vec::new(), Vec::new());
-        for _ in 0..1 + self.below(3) {
-            let (set, host) = (format!("set-{}", self.below(300)), self.below(300));
-            let host = format!("host-{host}.test");
-            match self.below(4) {
-                0 if !sets.contains_key(&set) => gone_sets.push(set),
-                1 if !servers.contains_key(&host) => gone_servers.push(host),
-                2 if !gone_servers.contains(&host) => {
-                    let rules = (0..1 + self.below(20)).map(|number| {
-                        json!({"path": {"prefix": format!("/{number}")}, "backend": "shop"})
-                    });
-                    servers.insert(host, json!({"rules": rules.collect::<Vec<_>>()}));
-                }
-                _ if !gone_sets.contains(&set) => {
-                    sets.insert(set, endpoints(self.below(60)));
-                }
-                _ => {}
+/// One to three records that come, change or go.
+fn delta(random: &mut Random) -> Value {
+    let (mut sets, mut servers) = (Map::new(), Map::new());
+    let (mut gone_sets, mut gone_servers) = (Vec::new(), Vec::new());
+    for _ in 0..1 + random.below(3) {
+        let (set, host) = (format!("set-{}", random.below(300)), random.below(300));
+        let host = format!("host-{host}.test");
+        match random.below(4) {
+            0 if !sets.contains_key(&set) => gone_sets.push(set),
+            1 if !servers.contains_key(&host) => gone_servers.push(host),
+            2 if !gone_servers.contains(&host) => {
+                let rules = (0..1 + random.below(20)).map(
+                    |number| json!({"path": {"prefix": format!("/{number}")}, "backend": "shop"}),
+                );
+                servers.insert(host, json!({"rules": rules.collect::<Vec<_>>()}));
             }
+            _ if !gone_sets.contains(&set) => {
+                sets.insert(set, endpoints(random.below(60)));
+            }
+            _ => {}
         }
-        json!({"version": 1, "upsert": {"endpoints": sets, "servers": servers},
-            "remove": {"endpoints": gone_sets, "servers": gone_servers}})
     }
+    json!({"version": 1, "upsert": {"endpoints": sets, "servers": servers},
+        "remove": {"endpoints": gone_sets, "servers": gone_servers}})
 }
 
-fn endpoints(count: u64) -> Value {
+fn endpoints(count: usize) -> Value {
     (0..count)
         .map(|n| json!({"address": format!("10.0.{}.{}", n >> 8, n & 255), "port": 80}))
         .collect()
@@ -197,7 +187,7 @@ impl Trial {
         Ok(())
     }
 
-    fn set(&self, key: &str, count: u64) -> Value {
+    fn set(&self, key: &str, count: usize) -> Value {
         json!({"version": 1, "upsert": {"endpoints": {key: endpoints(count)}}})
     }
 

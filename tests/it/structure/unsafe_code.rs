@@ -11,8 +11,8 @@ const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 const CRATES: [(&str, usize); 5] = [
     ("module/core", 0),
     ("module/store", 14),
-    ("module/nginx", 223),
-    ("module/pki", 30),
+    ("module/nginx", 253),
+    ("module/pki", 0),
     ("module", 29),
 ];
 

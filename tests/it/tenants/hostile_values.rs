@@ -335,6 +335,19 @@ fn wait_for_conf(directory: &Directory) -> Result<()> {
     })
 }
 
+/// What tells that a version is live: it comes with a host more.
+fn another_host(fixture: &Fixture, version: usize) -> Result<()> {
+    let host = format!("v{version}.test");
+    let next = Ingress {
+        key: ("default", &host),
+        host: &host,
+        annotations: &BTreeMap::new(),
+        paths: PATHS,
+        secrets: &[],
+    };
+    fixture.controller.write(&format!("version-{version}.json"), &list(vec![next.json()]))
+}
+
 /// Every key of the ConfigMap has every value; `is_tried` chooses keys, which change together.
 fn settings(
     directory: &Directory,
@@ -373,15 +386,7 @@ fn settings(
         let map = json!({"apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {"name": "settings", "namespace": "default"}, "data": data});
         fixture.controller.write("settings.json", &list(vec![map]))?;
-        let host = format!("v{version}.test");
-        let next = Ingress {
-            key: ("default", &host),
-            host: &host,
-            annotations: &BTreeMap::new(),
-            paths: PATHS,
-            secrets: &[],
-        };
-        fixture.controller.write(&format!("version-{version}.json"), &list(vec![next.json()]))?;
+        another_host(&fixture, version)?;
         until("the version", || {
             let counts = fixture.controller.status()?.counts;
             ensure!(counts["servers"] == known + version as u64 + 1, "{counts:?}");

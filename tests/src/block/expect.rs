@@ -65,19 +65,10 @@ fn check(
     let last = || answer.responses.last().context("the action has no answer");
     match section.name.as_str() {
         "more_headers" | "no_error_log" => Ok(()),
-        "error_code" => {
-            let found: Vec<_> = answer.responses.iter().map(|r| r.status.to_string()).collect();
-            let found = found.join(" ");
-            ensure!(value.split('|').any(|one| one == found), "status {found}, not {value}");
-            Ok(())
-        }
+        "error_code" => statuses(answer, value),
         "response_headers" => headers(last()?, value),
         "response_headers_like" => headers_like(last()?, value),
-        "response_body" => {
-            let body = last()?.text();
-            ensure!(body.trim_end() == value.trim_end(), "another body");
-            Ok(())
-        }
+        "response_body" => body(last()?, value),
         "response_body_like" => patterns(value, |pattern| {
             ensure!(pattern.is_match(&last()?.text()), "the body has no match of {pattern}");
             Ok(())
@@ -90,12 +81,7 @@ fn check(
             let expected = serde_json::from_str(value).context("the expected JSON")?;
             contains("", &last()?.json()?, &expected)
         }
-        "endpoint" => {
-            let found = last()?.endpoint();
-            let found = found.as_deref().unwrap_or("-");
-            ensure!(found == value, "endpoint {found}, not {value}");
-            Ok(())
-        }
+        "endpoint" => endpoint(last()?, value),
         "endpoint_connections" => {
             counts(value, &before.connections, fixture, |endpoint| endpoint.connections())
         }
@@ -115,27 +101,46 @@ fn check(
         }),
         "no_access_log" => {
             let log = fixture.access_log()?;
-            match value.lines().find(|line| log.contains(*line)) {
-                None => Ok(()),
-                Some(line) => bail!("{line} is in the access log"),
-            }
+            let found = value.lines().find(|line| log.contains(*line));
+            found.map_or(Ok(()), |line| bail!("{line} is in the access log"))
         }
         "error_log" => value.lines().try_for_each(|line| fixture.wait_for_log(line)),
-        "generation" => {
-            let (epoch, number) = before.generation.as_ref().context("no generation before")?;
-            let (now_epoch, now) = generation(fixture)?;
-            let told = format!("it was {epoch}.{number} and is {now_epoch}.{now}");
-            match value {
-                "unchanged" => ensure!((epoch, *number) == (&now_epoch, now), "{told}"),
-                "newer" => ensure!(*epoch != now_epoch || now > *number, "{told}"),
-                "next" => ensure!(*epoch == now_epoch && now == number + 1, "{told}"),
-                "new epoch" => ensure!(*epoch != now_epoch, "{told}"),
-                other => bail!("generation: unchanged, newer, next or new epoch, not {other}"),
-            }
-            Ok(())
-        }
+        "generation" => generation_is(value, fixture, before),
         name => bail!("no expectation {name}"),
     }
+}
+
+fn body(response: &Response, value: &str) -> Result<()> {
+    ensure!(response.text().trim_end() == value.trim_end(), "another body");
+    Ok(())
+}
+
+fn endpoint(response: &Response, value: &str) -> Result<()> {
+    let found = response.endpoint();
+    let found = found.as_deref().unwrap_or("-");
+    ensure!(found == value, "endpoint {found}, not {value}");
+    Ok(())
+}
+
+fn statuses(answer: &Answer, value: &str) -> Result<()> {
+    let found: Vec<_> = answer.responses.iter().map(|r| r.status.to_string()).collect();
+    let found = found.join(" ");
+    ensure!(value.split('|').any(|one| one == found), "status {found}, not {value}");
+    Ok(())
+}
+
+fn generation_is(value: &str, fixture: &Fixture, before: &Before) -> Result<()> {
+    let (epoch, number) = before.generation.as_ref().context("no generation before")?;
+    let (now_epoch, now) = generation(fixture)?;
+    let told = format!("it was {epoch}.{number} and is {now_epoch}.{now}");
+    match value {
+        "unchanged" => ensure!((epoch, *number) == (&now_epoch, now), "{told}"),
+        "newer" => ensure!(*epoch != now_epoch || now > *number, "{told}"),
+        "next" => ensure!(*epoch == now_epoch && now == number + 1, "{told}"),
+        "new epoch" => ensure!(*epoch != now_epoch, "{told}"),
+        other => bail!("generation: unchanged, newer, next or new epoch, not {other}"),
+    }
+    Ok(())
 }
 
 /// `Name: value` is what stands there, `!Name` is absent.

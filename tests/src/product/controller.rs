@@ -43,6 +43,34 @@ enum Objects<'c> {
     InPod(&'c Cluster, [&'c str; 2]),
 }
 
+impl Objects<'_> {
+    /// The flags that say where the objects are, and the environment of the process.
+    fn arguments(
+        self,
+        manifests: &Path,
+        flags: &[String],
+    ) -> (Vec<String>, Vec<(&'static str, String)>) {
+        let source = match self {
+            Objects::Folder => vec![format!("--manifests={}", manifests.display())],
+            Objects::Cluster(_) | Objects::InPod(..)
+                if flags.iter().any(|flag| flag.starts_with("--kubeconfig")) =>
+            {
+                vec![]
+            }
+            Objects::Cluster(at) | Objects::InPod(at, _) => {
+                vec![format!("--kubeconfig={}", at.kubeconfig().display())]
+            }
+        };
+        let environment = match self {
+            Objects::InPod(_, [namespace, name]) => {
+                vec![("POD_NAMESPACE", namespace.into()), ("POD_NAME", name.into())]
+            }
+            _ => Vec::new(),
+        };
+        (source, environment)
+    }
+}
+
 impl Controller {
     /// Starts `oxigress --manifests DIR` with so many nginx workers and waits until it serves.
     pub fn start(directory: &Directory, workers: usize, flags: &[String]) -> Result<Self> {
@@ -95,23 +123,7 @@ impl Controller {
     ) -> Result<Self> {
         let (manifests, runtime) = (directory.join("manifests"), directory.join("run"));
         fs::create_dir_all(&manifests)?;
-        let source = match objects {
-            Objects::Folder => vec![format!("--manifests={}", manifests.display())],
-            Objects::Cluster(_) | Objects::InPod(..)
-                if flags.iter().any(|flag| flag.starts_with("--kubeconfig")) =>
-            {
-                vec![]
-            }
-            Objects::Cluster(at) | Objects::InPod(at, _) => {
-                vec![format!("--kubeconfig={}", at.kubeconfig().display())]
-            }
-        };
-        let environment = match objects {
-            Objects::InPod(_, [namespace, name]) => {
-                vec![("POD_NAMESPACE", namespace.into()), ("POD_NAME", name.into())]
-            }
-            _ => Vec::new(),
-        };
+        let (source, environment) = objects.arguments(&manifests, flags);
         let (http_port, https_port) = (port(flags, "http")?, port(flags, "https")?);
         let health_port = free_port()?;
         let flags: Vec<_> = flags.iter().filter(|flag| !is_port(flag)).cloned().collect();

@@ -24,3 +24,18 @@ pub fn secret(name: &str, fields: &[(&str, String)]) -> String {
     }
     text
 }
+
+/// The beginning of an Ingress of ingress-nginx's class, up to its spec.
+pub fn ingress_head<V: std::fmt::Debug>(
+    name: &str,
+    annotations: impl IntoIterator<Item = (impl std::fmt::Display, V)>,
+) -> String {
+    let mut text = format!(
+        "---\napiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata:\n  name: {name}\n  \
+         namespace: default\n  annotations:\n    kubernetes.io/ingress.class: nginx\n"
+    );
+    for (annotation, value) in annotations {
+        let _ = writeln!(text, "    nginx.ingress.kubernetes.io/{annotation}: {value:?}");
+    }
+    text
+}

@@ -35,6 +35,118 @@ pub struct Plan {
     pub environment: Vec<(String, PathBuf)>,
 }
 
+/// The upstream of the module, and the endpoint that is written to.
+const OURS: &str = "upstream ingress {
+        server 0.0.0.1;
+        ingress_balancer;
+        ingress_keepalive 32 requests=1000;
+    }
+    server {
+        listen unix:$SOCKET;
+        listen 127.0.0.1:$CONFIGURATION_PORT;
+        location /configuration {
+            ingress_configuration;
+            $CONFIGURATION_CONFIG
+        }
+        location = /metrics {
+            ingress_configuration;
+        }
+    }";
+
+/// The locations of a server that the module routes.
+const ROUTER: &str = "proxy_http_version 1.1;
+        proxy_set_header Host $ingress_upstream_host;
+        proxy_set_header Connection $ingress_connection;
+        proxy_set_header ssl-client-verify $ingress_client_verify;
+        proxy_set_header ssl-client-cert $ingress_client_cert;
+        proxy_set_header ssl-client-subject-dn $ingress_client_subject_dn;
+        proxy_set_header ssl-client-issuer-dn $ingress_client_issuer_dn;
+        location / {
+            ingress_router;
+            proxy_pass http://ingress;
+            client_max_body_size 0;
+            $LOCATION_CONFIG
+        }
+        location @http {
+            ingress_target http;
+            proxy_pass http://ingress;
+            $LOCATION_CONFIG
+        }
+        location @errors {
+            ingress_error;
+            proxy_pass http://ingress;
+            proxy_set_header Host $best_http_host;
+            proxy_set_header Connection \"\";
+            proxy_set_header Content-Length $ingress_error_length;
+            proxy_set_header X-Code $ingress_error_code;
+            proxy_set_header X-Format $http_accept;
+            proxy_set_header X-Original-URI $request_uri;
+            proxy_set_header X-Namespace $namespace;
+            proxy_set_header X-Ingress-Name $ingress_name;
+            proxy_set_header X-Service-Name $service_name;
+            proxy_set_header X-Service-Port $service_port;
+            proxy_set_header X-Request-ID $req_id;
+        }
+        location @https {
+            ingress_target https;
+            proxy_pass https://ingress;
+            proxy_ssl_name $host;
+        }
+        location @grpc {
+            ingress_target grpc;
+            grpc_pass grpc://ingress;
+        }
+        location @grpcs {
+            ingress_target grpcs;
+            grpc_pass grpcs://ingress;
+            grpc_ssl_name $host;
+        }
+        location @fastcgi {
+            ingress_target fastcgi;
+            fastcgi_pass ingress;
+            fastcgi_param REQUEST_METHOD $request_method;
+            fastcgi_param REQUEST_URI $request_uri;
+        }
+        location ingress-auth {
+            return 404;
+            proxy_pass_request_body off;
+            proxy_set_header Host $ingress_auth_host;
+            proxy_set_header Connection \"\";
+            proxy_set_header Content-Length \"\";
+            proxy_cache $ingress_auth_cache;
+            proxy_cache_key $ingress_auth_cache_key;
+            proxy_cache_lock on;
+            proxy_buffer_size 64k;
+            proxy_buffers 4 64k;
+            proxy_ignore_headers X-Accel-Redirect X-Accel-Limit-Rate X-Accel-Buffering X-Accel-Charset;
+            proxy_read_timeout 2s;
+            proxy_ssl_server_name on;
+            proxy_ssl_name $ingress_auth_host;
+            location = ingress-auth-http {
+                ingress_auth http;
+                proxy_pass http://ingress;
+            }
+            location = ingress-auth-https {
+                ingress_auth https;
+                proxy_pass https://ingress;
+            }
+        }
+        location ingress-mirror {
+            proxy_set_header Host $ingress_mirror_host;
+            proxy_set_header X-Request-ID $req_id;
+            proxy_set_header Connection \"\";
+            proxy_ssl_server_name on;
+            proxy_ssl_name $ingress_mirror_name;
+            location = ingress-mirror-http {
+                ingress_mirror http;
+                proxy_pass http://ingress;
+            }
+            location = ingress-mirror-https {
+                ingress_mirror https;
+                proxy_pass https://ingress;
+            }
+        }";
+
 impl Plan {
     /// A router with the module that is shipped.
     pub fn router(workers: usize) -> Result<Self> {
@@ -61,124 +173,12 @@ impl Plan {
     fn text(&self) -> String {
         let Plan { workers, worker_connections, zone_size, main_config, http_config, .. } = self;
         let limits_size = &self.limits_size;
-        let (location_config, configuration_config) =
-            (&self.location_config, &self.configuration_config);
         let (mut load, mut ours, mut router) = Default::default();
         if let Some(module) = &self.module {
             let zones = format!("ingress_zone ingress {zone_size};\ningress_limits {limits_size};");
             load = format!("load_module {};\n{zones}", module.display());
-            ours = format!(
-                "upstream ingress {{
-        server 0.0.0.1;
-        ingress_balancer;
-        ingress_keepalive 32 requests=1000;
-    }}
-    server {{
-        listen unix:$SOCKET;
-        listen 127.0.0.1:$CONFIGURATION_PORT;
-        location /configuration {{
-            ingress_configuration;
-            {configuration_config}
-        }}
-        location = /metrics {{
-            ingress_configuration;
-        }}
-    }}"
-            );
-            router = format!(
-                "proxy_http_version 1.1;
-        proxy_set_header Host $ingress_upstream_host;
-        proxy_set_header Connection $ingress_connection;
-        proxy_set_header ssl-client-verify $ingress_client_verify;
-        proxy_set_header ssl-client-cert $ingress_client_cert;
-        proxy_set_header ssl-client-subject-dn $ingress_client_subject_dn;
-        proxy_set_header ssl-client-issuer-dn $ingress_client_issuer_dn;
-        location / {{
-            ingress_router;
-            proxy_pass http://ingress;
-            client_max_body_size 0;
-            {location_config}
-        }}
-        location @http {{
-            ingress_target http;
-            proxy_pass http://ingress;
-            {location_config}
-        }}
-        location @errors {{
-            ingress_error;
-            proxy_pass http://ingress;
-            proxy_set_header Host $best_http_host;
-            proxy_set_header Connection \"\";
-            proxy_set_header Content-Length $ingress_error_length;
-            proxy_set_header X-Code $ingress_error_code;
-            proxy_set_header X-Format $http_accept;
-            proxy_set_header X-Original-URI $request_uri;
-            proxy_set_header X-Namespace $namespace;
-            proxy_set_header X-Ingress-Name $ingress_name;
-            proxy_set_header X-Service-Name $service_name;
-            proxy_set_header X-Service-Port $service_port;
-            proxy_set_header X-Request-ID $req_id;
-        }}
-        location @https {{
-            ingress_target https;
-            proxy_pass https://ingress;
-            proxy_ssl_name $host;
-        }}
-        location @grpc {{
-            ingress_target grpc;
-            grpc_pass grpc://ingress;
-        }}
-        location @grpcs {{
-            ingress_target grpcs;
-            grpc_pass grpcs://ingress;
-            grpc_ssl_name $host;
-        }}
-        location @fastcgi {{
-            ingress_target fastcgi;
-            fastcgi_pass ingress;
-            fastcgi_param REQUEST_METHOD $request_method;
-            fastcgi_param REQUEST_URI $request_uri;
-        }}
-        location ingress-auth {{
-            return 404;
-            proxy_pass_request_body off;
-            proxy_set_header Host $ingress_auth_host;
-            proxy_set_header Connection \"\";
-            proxy_set_header Content-Length \"\";
-            proxy_cache $ingress_auth_cache;
-            proxy_cache_key $ingress_auth_cache_key;
-            proxy_cache_lock on;
-            proxy_buffer_size 64k;
-            proxy_buffers 4 64k;
-            proxy_ignore_headers X-Accel-Redirect X-Accel-Limit-Rate X-Accel-Buffering X-Accel-Charset;
-            proxy_read_timeout 2s;
-            proxy_ssl_server_name on;
-            proxy_ssl_name $ingress_auth_host;
-            location = ingress-auth-http {{
-                ingress_auth http;
-                proxy_pass http://ingress;
-            }}
-            location = ingress-auth-https {{
-                ingress_auth https;
-                proxy_pass https://ingress;
-            }}
-        }}
-        location ingress-mirror {{
-            proxy_set_header Host $ingress_mirror_host;
-            proxy_set_header X-Request-ID $req_id;
-            proxy_set_header Connection \"\";
-            proxy_ssl_server_name on;
-            proxy_ssl_name $ingress_mirror_name;
-            location = ingress-mirror-http {{
-                ingress_mirror http;
-                proxy_pass http://ingress;
-            }}
-            location = ingress-mirror-https {{
-                ingress_mirror https;
-                proxy_pass https://ingress;
-            }}
-        }}"
-            );
+            ours = OURS.replace("$CONFIGURATION_CONFIG", &self.configuration_config);
+            router = ROUTER.replace("$LOCATION_CONFIG", &self.location_config);
         }
         let config = self.config.as_ref().unwrap_or(&router);
         // Without reuseport idle workers take connections unevenly: tests want one on each.

@@ -8,6 +8,7 @@ use h2::server::SendResponse;
 use h2::{RecvStream, SendStream};
 use hyper::body::Bytes;
 use hyper::header::{HeaderMap, HeaderValue};
+use hyper::http::request::Parts;
 use hyper::{Method, Request, Response};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -78,8 +79,7 @@ async fn answer(
     let (head, body) = request.into_parts();
     let mut messages = Messages::new(body);
     let mut ok = Response::builder().header("content-type", TYPE).header("x-endpoint", name);
-    let lines = head.headers.get("lines").and_then(|value| value.to_str().ok()?.parse().ok());
-    for _ in 0..lines.unwrap_or(0) {
+    for _ in 0..lines(&head) {
         ok = ok.header("set-cookie", "");
     }
     let method = head.uri.path().rsplit('/').next().unwrap_or_default().to_owned();
@@ -99,17 +99,10 @@ async fn answer(
         }
         "Head" => {
             messages.skip().await?;
-            let mut text = format!("{} {} {:?}\n", head.method, head.uri, head.version);
-            for (name, value) in &head.headers {
-                text += &format!("{name}: {}\n", String::from_utf8_lossy(value.as_bytes()));
-            }
-            send(&mut sender, &text).await?;
+            send(&mut sender, &written(&head)).await?;
         }
         "Count" => {
-            let mut count = 0;
-            while messages.next().await?.is_some() {
-                count += 1;
-            }
+            let count = messages.count().await?;
             send(&mut sender, &count.to_string()).await?;
         }
         "List" => {
@@ -139,6 +132,20 @@ async fn answer(
     Ok(())
 }
 
+/// How many lines more the answer's head has.
+fn lines(head: &Parts) -> usize {
+    let lines = head.headers.get("lines").and_then(|value| value.to_str().ok()?.parse().ok());
+    lines.unwrap_or(0)
+}
+
+fn written(head: &Parts) -> String {
+    let mut text = format!("{} {} {:?}\n", head.method, head.uri, head.version);
+    for (name, value) in &head.headers {
+        text += &format!("{name}: {}\n", String::from_utf8_lossy(value.as_bytes()));
+    }
+    text
+}
+
 /// The messages of a stream.
 struct Messages {
     stream: RecvStream,
@@ -152,8 +159,15 @@ impl Messages {
 
     /// Waits for the end. A call that is answered before its connection is not kept.
     async fn skip(&mut self) -> Result<()> {
-        while self.next().await?.is_some() {}
-        Ok(())
+        self.count().await.map(drop)
+    }
+
+    async fn count(&mut self) -> Result<usize> {
+        let mut count = 0;
+        while self.next().await?.is_some() {
+            count += 1;
+        }
+        Ok(count)
     }
 
     async fn next(&mut self) -> Result<Option<String>> {

@@ -11,6 +11,7 @@ use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use openssl::sha::Sha256;
+use oxigress_fuzz::Random;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -128,13 +129,10 @@ fn hexadecimal(bytes: &[u8]) -> String {
 
 /// Bytes of which no two pieces are alike.
 pub fn body(length: usize) -> Bytes {
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut random = Random::new(1);
     let mut all = Vec::with_capacity(length + 8);
     while all.len() < length {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        all.extend_from_slice(&state.to_le_bytes());
+        all.extend_from_slice(&random.number().to_le_bytes());
     }
     all.truncate(length);
     all.into()

@@ -230,6 +230,24 @@ impl State {
     fn behaviour(&self) -> Behaviour {
         self.behaviour.borrow().clone()
     }
+
+    /// The status of a connection's request of this number, when it is time to answer it. `seen` is the body.
+    async fn status(&self, number: u64, seen: &mut String) -> Result<u16> {
+        match self.behaviour() {
+            Behaviour::Status(status) => return Ok(status),
+            Behaviour::Slow(time) => tokio::time::sleep(time).await,
+            Behaviour::Hold => {
+                let mut behaviour = self.behaviour.subscribe();
+                behaviour.wait_for(|behaviour| *behaviour != Behaviour::Hold).await?;
+            }
+            Behaviour::Large(bytes) => seen.extend(std::iter::repeat_n(' ', bytes)),
+            // A kept-alive connection of an endpoint that has changed: an error ends it without an answer.
+            Behaviour::Reset | Behaviour::Close => bail!("closed"),
+            Behaviour::Stale if number > 1 => bail!("closed"),
+            Behaviour::Ok | Behaviour::Stale | Behaviour::Refuse => {}
+        }
+        Ok(200)
+    }
 }
 
 async fn answer(
@@ -264,26 +282,7 @@ async fn answer(
     if !body.is_empty() {
         seen += &format!("\n{}", String::from_utf8_lossy(&body));
     }
-    let status = match state.behaviour() {
-        Behaviour::Status(status) => status,
-        Behaviour::Slow(time) => {
-            tokio::time::sleep(time).await;
-            200
-        }
-        Behaviour::Hold => {
-            let mut behaviour = state.behaviour.subscribe();
-            behaviour.wait_for(|behaviour| *behaviour != Behaviour::Hold).await?;
-            200
-        }
-        Behaviour::Large(bytes) => {
-            seen.extend(std::iter::repeat_n(' ', bytes));
-            200
-        }
-        // A kept-alive connection of an endpoint that has changed: an error ends it without an answer.
-        Behaviour::Reset | Behaviour::Close => bail!("closed"),
-        Behaviour::Stale if number > 1 => bail!("closed"),
-        Behaviour::Ok | Behaviour::Stale | Behaviour::Refuse => 200,
-    };
+    let status = state.status(number, &mut seen).await?;
     if !answer.headers_ref().is_some_and(|headers| headers.contains_key("content-type")) {
         answer = answer.header("Content-Type", "text/plain");
     }

@@ -226,8 +226,7 @@ fn check_host(
     } else {
         return Ok(0);
     }
-    let is_own =
-        |taken: &Taken| taken.by.namespace == by.key.namespace || taken.by.namespace.is_empty();
+    let is_own = |taken: &Taken| is_of(taken, &by);
     let mut compared = 0;
     let root = taken(&all.snapshot, &served, host, "/some/thing/else");
     let has_root = root.as_ref().is_none_or(is_own);
@@ -239,41 +238,56 @@ fn check_host(
         let (with, without) =
             (taken(&all.snapshot, &served, host, path), taken(&own.snapshot, &alone, host, path));
         compared += 1;
-        let is_well_known = path.starts_with(WELL_KNOWN);
-        match &with {
-            Some(taken) if !is_own(taken) => {
-                prop_assert!(!is_well_known, "{host}{path}: {with:?}");
-                prop_assert_ne!(all.options.host_ownership, HostOwnership::Strict);
-                // A path that only lacks the slash of the owner's exact one is nobody's.
-                let is_nobodys = |own: &Taken| own.path == PathPattern::Exact(format!("{path}/"));
-                // The same in another's name, such as what closes both.
-                let is_alike = |own: &Taken| {
-                    (&taken.backend, &taken.policies) == (&own.backend, &own.policies)
-                };
-                let may_stand = without.as_ref().is_none_or(|own| {
-                    is_nobodys(own) || is_alike(own) || may_stand(world, taken, own)
-                });
-                prop_assert!(may_stand, "{host}{path}: {with:?} {without:?}");
-            }
-            // The owner's root, by another name.
-            Some(Taken { path: PathPattern::Prefix(text), .. })
-                if is_well_known && text == WELL_KNOWN =>
-            {
-                // Where an Ingress closes the host, the first and the closing one of the namespace may give their names.
-                let facts = |taken: Option<Taken>| {
-                    taken.map(|t| (t.by.namespace, t.backend, t.policies, t.redirect))
-                };
-                let root = without.filter(|own| {
-                    own.path != PathPattern::Prefix(WELL_KNOWN.into()) || own.backend.is_some()
-                });
-                if root.is_some() {
-                    prop_assert_eq!(facts(with), facts(root), "{}{}", host, path);
-                }
-            }
-            _ => prop_assert_eq!(with, without, "{}{}", host, path),
-        }
+        check_path((world, all, &by), (host, path), with, without)?;
     }
     Ok(compared)
+}
+
+/// Whether the namespace of a host's owner has a path, or nobody.
+fn is_of(taken: &Taken, by: &Age) -> bool {
+    taken.by.namespace == by.key.namespace || taken.by.namespace.is_empty()
+}
+
+/// Compares what takes a path of the owner's host with and without other namespaces.
+fn check_path(
+    (world, all, by): (&World, &Translator, &Age),
+    (host, path): (&HostPattern, &str),
+    with: Option<Taken>,
+    without: Option<Taken>,
+) -> Result<(), TestCaseError> {
+    let is_well_known = path.starts_with(WELL_KNOWN);
+    match &with {
+        Some(taken) if !is_of(taken, by) => {
+            prop_assert!(!is_well_known, "{host}{path}: {with:?}");
+            prop_assert_ne!(all.options.host_ownership, HostOwnership::Strict);
+            // A path that only lacks the slash of the owner's exact one is nobody's.
+            let is_nobodys = |own: &Taken| own.path == PathPattern::Exact(format!("{path}/"));
+            // The same in another's name, such as what closes both.
+            let is_alike =
+                |own: &Taken| (&taken.backend, &taken.policies) == (&own.backend, &own.policies);
+            let may_stand = without
+                .as_ref()
+                .is_none_or(|own| is_nobodys(own) || is_alike(own) || may_stand(world, taken, own));
+            prop_assert!(may_stand, "{host}{path}: {with:?} {without:?}");
+        }
+        // The owner's root, by another name.
+        Some(Taken { path: PathPattern::Prefix(text), .. })
+            if is_well_known && text == WELL_KNOWN =>
+        {
+            // Where an Ingress closes the host, the first and the closing one of the namespace may give their names.
+            let facts = |taken: Option<Taken>| {
+                taken.map(|t| (t.by.namespace, t.backend, t.policies, t.redirect))
+            };
+            let root = without.filter(|own| {
+                own.path != PathPattern::Prefix(WELL_KNOWN.into()) || own.backend.is_some()
+            });
+            if root.is_some() {
+                prop_assert_eq!(facts(with), facts(root), "{}{}", host, path);
+            }
+        }
+        _ => prop_assert_eq!(with, without, "{}{}", host, path),
+    }
+    Ok(())
 }
 
 proptest! {

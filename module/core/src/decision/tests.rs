@@ -217,6 +217,35 @@ fn rules() -> impl Strategy<Value = Vec<Value>> {
     })
 }
 
+/// What a host asks of its clients.
+fn client(verify: &str, page: Option<&str>, subject: Option<&str>) -> Value {
+    let mut client = json!({"authorities": CA, "verify": verify, "depth": 1});
+    for (key, value) in [("error_page", page), ("subject", subject)] {
+        if let Some(value) = value {
+            client[key] = value.into();
+        }
+    }
+    json!({"client": client})
+}
+
+fn policies() -> Value {
+    json!({
+        "moved": {"redirect": {"code": 301, "location": "https://new.test/$1$location_path"}},
+        "nowhere": {"redirect": {"code": 302, "location": "$arg_none"}},
+        "rewrite": {"rewrite": {"target": "/api/$1", "forwarded_prefix": "/$ingress_name"}},
+        "to-url": {"rewrite": {"target": "https://$proxy_host/$1"}},
+        "dots": {"rewrite": {"target": "/../$1"}},
+        "denied": {"denied": 503},
+        "cors": {"cors": {
+            "origins": ["https://good.test"], "methods": "GET", "headers": "X", "credentials": false,
+            "max_age": 1,
+        }},
+        "fallback": {"fallback": "own"},
+        "no-fallback": {"fallback": "empty"},
+        "port": {"redirect_port": 8443, "relative_redirects": true},
+    })
+}
+
 fn snapshots() -> impl Strategy<Value = Value> {
     let servers = proptest::collection::btree_map(
         proptest::sample::select(&["a.test", "*.test", "*.x.test", "_"][..]),
@@ -234,15 +263,6 @@ fn snapshots() -> impl Strategy<Value = Value> {
         if blocks {
             settings["blocked_user_agents"] = json!(["bad"]);
         }
-        let client = |verify: &str, page: Option<&str>, subject: Option<&str>| {
-            let mut client = json!({"authorities": CA, "verify": verify, "depth": 1});
-            for (key, value) in [("error_page", page), ("subject", subject)] {
-                if let Some(value) = value {
-                    client[key] = value.into();
-                }
-            }
-            json!({"client": client})
-        };
         let mut tls = json!({});
         if has_tls {
             tls = json!({
@@ -270,21 +290,7 @@ fn snapshots() -> impl Strategy<Value = Value> {
                 "own": endpoint, "split": endpoint, "canary": endpoint, "halves": endpoint, "half": endpoint,
                 "other": endpoint, "busy": endpoint,
             },
-            "policies": {
-                "moved": {"redirect": {"code": 301, "location": "https://new.test/$1$location_path"}},
-                "nowhere": {"redirect": {"code": 302, "location": "$arg_none"}},
-                "rewrite": {"rewrite": {"target": "/api/$1", "forwarded_prefix": "/$ingress_name"}},
-                "to-url": {"rewrite": {"target": "https://$proxy_host/$1"}},
-                "dots": {"rewrite": {"target": "/../$1"}},
-                "denied": {"denied": 503},
-                "cors": {"cors": {
-                    "origins": ["https://good.test"], "methods": "GET", "headers": "X", "credentials": false,
-                    "max_age": 1,
-                }},
-                "fallback": {"fallback": "own"},
-                "no-fallback": {"fallback": "empty"},
-                "port": {"redirect_port": 8443, "relative_redirects": true},
-            },
+            "policies": policies(),
         })
     })
 }

@@ -138,31 +138,7 @@ fn check_upstream_tls(tls: &UpstreamTls, checks: &dyn Checks) -> Result<(), Faul
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::BundleId;
-
-    struct NoTls;
-
-    impl Checks for NoTls {
-        fn pair(&self, _: &[u8], _: &[u8]) -> Result<(), String> {
-            Ok(())
-        }
-
-        fn cipher_list(&self, _: &str) -> Result<(), String> {
-            Ok(())
-        }
-
-        fn protocol(&self, _: &str) -> Result<(), String> {
-            Ok(())
-        }
-
-        fn bundle(&self, _: &[u8]) -> Result<(), String> {
-            Ok(())
-        }
-
-        fn bundle_id(&self, _: &str) -> BundleId {
-            unreachable!("no bundles here")
-        }
-    }
+    use crate::record::specimen::NoChecks;
 
     #[test]
     fn numbers_that_nginx_would_go_wrong_with_are_refused() {
@@ -187,14 +163,14 @@ mod tests {
             }
         }
         for (field, text, is_good) in cases {
-            let found = PolicySets::validate(b"p", text.as_bytes(), &NoTls);
+            let found = PolicySets::validate(b"p", text.as_bytes(), &NoChecks);
             let expected = (!is_good).then_some(field.as_str());
             assert_eq!(found.err().map(|fault| fault.field), expected, "{text}");
         }
     }
 
     fn fault(policies: &serde_json::Value) -> Option<Fault> {
-        PolicySets::validate(b"p", policies.to_string().as_bytes(), &NoTls).err()
+        PolicySets::validate(b"p", policies.to_string().as_bytes(), &NoChecks).err()
     }
 
     #[test]

@@ -49,6 +49,10 @@ pub enum Route {
     },
 }
 
+/// As in the skeleton: nginx's own default is 32 threads, each with an arena of malloc's.
+const THREADS: &str = "thread_pool default threads=2;\n";
+const PROXY: &str = "proxy_http_version 1.1; proxy_set_header Connection \"\";";
+
 impl Route {
     /// Whether the store has to be filled.
     pub fn has_store(self) -> bool {
@@ -58,46 +62,39 @@ impl Route {
         )
     }
 
+    /// What stands before all, the upstream, its location and what follows, of nginx without our module.
+    fn stock(self, bench: &Bench) -> (String, String, String, String) {
+        let [a, b] = bench.endpoints;
+        let has_threads = self == Route::StaticThreads;
+        let method = if self == Route::StaticLeastConn { "least_conn;" } else { "" };
+        (
+            if has_threads { THREADS.into() } else { String::new() },
+            format!("{method} server 127.0.0.1:{a}; server 127.0.0.1:{b}; keepalive 32;"),
+            format!("proxy_pass http://upstream; {PROXY}"),
+            if has_threads { "aio threads;".into() } else { String::new() },
+        )
+    }
+
     /// The text. `main` stands before all else; `folder` is where its files are.
     pub fn text(self, bench: &Bench, folder: &Path, ports: Ports, main: &str) -> Result<String> {
-        let (module, [a, b]) = (bench.module.display(), bench.endpoints);
+        let module = bench.module.display();
         let folder_text = folder.display();
-        // As in the skeleton: nginx's own default is 32 threads, each with an arena of malloc's.
-        let threads = "thread_pool default threads=2;\n";
-        let load = format!("load_module {module};\ningress_zone ingress 128m;\n{threads}");
-        let socket = format!(
-            "server {{ listen unix:{folder_text}/configuration.sock; keepalive_requests 1000000;
-               location /configuration {{ ingress_configuration; }} }}"
-        );
-        let proxy = "proxy_http_version 1.1; proxy_set_header Connection \"\";";
+        let load = format!("load_module {module};\ningress_zone ingress 128m;\n{THREADS}");
+        let socket = socket(folder);
         let (load, upstream, location, extra) = match self {
-            Route::Static | Route::StaticLeastConn | Route::StaticThreads => (
-                match self {
-                    Route::StaticThreads => threads.into(),
-                    _ => String::new(),
-                },
-                format!(
-                    "{} server 127.0.0.1:{a}; server 127.0.0.1:{b}; keepalive 32;",
-                    if self == Route::StaticLeastConn { "least_conn;" } else { "" }
-                ),
-                format!("proxy_pass http://upstream; {proxy}"),
-                match self {
-                    Route::StaticThreads => "aio threads;".into(),
-                    _ => String::new(),
-                },
-            ),
+            Route::Static | Route::StaticLeastConn | Route::StaticThreads => self.stock(bench),
             Route::Balancer => (
                 load,
                 "server 0.0.0.1; ingress_balancer $proxy_upstream_name; keepalive 32;".into(),
                 format!(
-                    "set $proxy_upstream_name bench/app-0/80; proxy_pass http://upstream; {proxy}"
+                    "set $proxy_upstream_name bench/app-0/80; proxy_pass http://upstream; {PROXY}"
                 ),
                 socket,
             ),
             Route::Router => (
                 load,
                 "server 0.0.0.1; ingress_balancer; ingress_keepalive 32;".into(),
-                format!("ingress_router; proxy_pass http://upstream; {proxy}"),
+                format!("ingress_router; proxy_pass http://upstream; {PROXY}"),
                 socket,
             ),
             Route::Default { has_log } | Route::Metrics { has_log } | Route::Twin { has_log } => {
@@ -106,14 +103,7 @@ impl Route {
                 return Ok(if self.has_store() { text } else { twin(&text, bench.endpoints) });
             }
         };
-        let tls = match ports.https {
-            0 => String::new(),
-            port => format!(
-                "listen 127.0.0.1:{port} ssl; ssl_session_cache off; ssl_session_tickets off;
-                 ssl_certificate {folder_text}/default.crt;
-                 ssl_certificate_key {folder_text}/default.key;"
-            ),
-        };
+        let tls = tls(folder, ports.https);
         Ok(format!(
             "{main}
 daemon off;
@@ -136,6 +126,28 @@ http {{
 ",
             ports.http
         ))
+    }
+}
+
+/// The server of the configuration endpoint.
+fn socket(folder: &Path) -> String {
+    let folder = folder.display();
+    format!(
+        "server {{ listen unix:{folder}/configuration.sock; keepalive_requests 1000000;
+           location /configuration {{ ingress_configuration; }} }}"
+    )
+}
+
+/// The part of a server that speaks TLS; 0: there is none.
+fn tls(folder: &Path, port: u16) -> String {
+    let folder = folder.display();
+    match port {
+        0 => String::new(),
+        port => format!(
+            "listen 127.0.0.1:{port} ssl; ssl_session_cache off; ssl_session_tickets off;
+             ssl_certificate {folder}/default.crt;
+             ssl_certificate_key {folder}/default.key;"
+        ),
     }
 }
 

@@ -4,7 +4,7 @@ use crate::bench::Bench;
 use crate::conf::{Ports, Route};
 use crate::configuration::Configuration;
 use crate::http::Client;
-use crate::instructions::{REQUESTS, WARM_UP, fill, start};
+use crate::instructions::{fill, per_request, start};
 use crate::nginx::Nginx;
 use crate::report::{Table, percent, thousands};
 use crate::slow::SlowEndpoints;
@@ -85,7 +85,7 @@ fn costs(bench: &Bench, table: &mut Table) -> Result<()> {
 }
 
 fn count(bench: &Bench, name: &str, route: Route, backend: Option<Backend>) -> Result<f64> {
-    let (mut callgrind, ports, folder) = start(bench, name, route, false)?;
+    let (callgrind, ports, folder) = start(bench, name, route, false)?;
     if let Some(backend) = backend {
         let mut snapshot = snapshot::hosts(1, 2, &bench.endpoints, 0)?;
         snapshot.backends.insert(snapshot::backend(0)?, backend);
@@ -94,17 +94,12 @@ fn count(bench: &Bench, name: &str, route: Route, backend: Option<Backend>) -> R
     let mut client = Client::tcp(ports.http)?;
     let first = client.get_ok(HOST, "/some/path?and=query")?;
     let cookie = first.cookie.map(|c| format!("Cookie: {c}\r\n")).unwrap_or_default();
-    let mut send = |count: usize| -> Result<()> {
+    let send = |count: usize| -> Result<()> {
         (0..count).try_for_each(|_| {
             client.get_with(HOST, "/some/path?and=query", &cookie)?.ok().map(drop)
         })
     };
-    callgrind.begin()?;
-    send(WARM_UP)?;
-    let profile = bench.profiles.join(format!("{name}.callgrind"));
-    let count = callgrind.count(&profile, || send(REQUESTS))?;
-    callgrind.stop()?;
-    Ok(count as f64 / REQUESTS as f64)
+    per_request(bench, callgrind, name, send)
 }
 
 const WORKERS: usize = 4;

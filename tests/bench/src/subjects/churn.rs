@@ -44,16 +44,7 @@ pub fn run(bench: &Bench, table: &mut Table) -> Result<()> {
     let cpu = usage::cpu(worker)?;
     let watch = Watch::start(worker);
     let start = Instant::now();
-    let mut times = Vec::new();
-    let pause = Duration::from_secs(1) / RATE;
-    for (turn, body) in (0..RATE * SECONDS).zip(deltas.iter().cycle()) {
-        if let Some(early) = (pause * turn).checked_sub(start.elapsed()) {
-            std::thread::sleep(early);
-        }
-        let begun = Instant::now();
-        configuration.patch(body)?;
-        times.push(begun.elapsed());
-    }
+    let times = send(&mut configuration, &deltas, start)?;
     let took = start.elapsed();
     let longest = watch.stop()?;
     let cpu = usage::cpu(worker)? - cpu;
@@ -65,15 +56,7 @@ pub fn run(bench: &Bench, table: &mut Table) -> Result<()> {
     }
     let after = configuration.used_bytes()?;
     let times: Sample = times.into_iter().collect();
-    table.row(
-        "deltas, one endpoint set each",
-        format!(
-            "{} in {}: {:.0}/s",
-            times.len(),
-            show(took),
-            f64::from(RATE * SECONDS) / took.as_secs_f64()
-        ),
-    );
+    rows(table, &times, took);
     table
         .row("requests meanwhile; lost", format!("{}; 0", during.proxied.len() + during.own.len()))
         .peer(format!(
@@ -81,10 +64,6 @@ pub fn run(bench: &Bench, table: &mut Table) -> Result<()> {
             show(during.proxied.p50()),
             show(during.proxied.quantile(0.999))
         ));
-    table.row(
-        "a delta until it is live: p50, p99",
-        format!("{}, {}", show(times.p50()), show(times.quantile(0.99))),
-    );
     table
         .row("longest stretch without a wait, CPU: no callback is longer", show(longest))
         .budget("≤ 1 ms", longest <= Duration::from_millis(1));
@@ -96,6 +75,42 @@ pub fn run(bench: &Bench, table: &mut Table) -> Result<()> {
         .row("zone in use before and after", format!("{used} B, {after} B"))
         .budget("flat", used == after);
     nginx.stop()
+}
+
+/// What is said of the deltas themselves.
+fn rows(table: &mut Table, times: &Sample, took: Duration) {
+    table.row(
+        "deltas, one endpoint set each",
+        format!(
+            "{} in {}: {:.0}/s",
+            times.len(),
+            show(took),
+            f64::from(RATE * SECONDS) / took.as_secs_f64()
+        ),
+    );
+    table.row(
+        "a delta until it is live: p50, p99",
+        format!("{}, {}", show(times.p50()), show(times.quantile(0.99))),
+    );
+}
+
+/// Sends deltas at their rate, and says how long each took.
+fn send(
+    configuration: &mut Configuration,
+    deltas: &[Vec<u8>],
+    start: Instant,
+) -> Result<Vec<Duration>> {
+    let mut times = Vec::new();
+    let pause = Duration::from_secs(1) / RATE;
+    for (turn, body) in (0..RATE * SECONDS).zip(deltas.iter().cycle()) {
+        if let Some(early) = (pause * turn).checked_sub(start.elapsed()) {
+            std::thread::sleep(early);
+        }
+        let begun = Instant::now();
+        configuration.patch(body)?;
+        times.push(begun.elapsed());
+    }
+    Ok(times)
 }
 
 /// Two rounds of deltas that differ; the host that is asked has real endpoints in both, in another order.

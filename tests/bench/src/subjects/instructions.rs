@@ -59,9 +59,6 @@ pub fn run(bench: &Bench, table: &mut Table) -> Result<()> {
     else {
         unreachable!("one count a run")
     };
-    let against = |count: f64, peer: f64| {
-        format!("{}: {} ({})", thousands(peer), percent(count / peer), thousands(count - peer))
-    };
     table.row("stock nginx, static upstream", thousands(fixed));
     table
         .row("stock nginx, static upstream, with a thread pool", thousands(threads))
@@ -100,16 +97,30 @@ pub fn run(bench: &Bench, table: &mut Table) -> Result<()> {
     handshakes::run(bench, table)
 }
 
+fn against(count: f64, peer: f64) -> String {
+    format!("{}: {} ({})", thousands(peer), percent(count / peer), thousands(count - peer))
+}
+
 fn requests(bench: &Bench, name: &str, route: Route, hosts: usize) -> Result<f64> {
-    let (mut callgrind, ports, folder) = start(bench, name, route, false)?;
+    let (callgrind, ports, folder) = start(bench, name, route, false)?;
     if route.has_store() {
         let snapshot = snapshot::hosts(hosts, 10, &bench.endpoints, 0)?;
         fill(&folder, &snapshot::whole(snapshot)?)?;
     }
     let mut client = Client::tcp(ports.http)?;
-    let mut send = |count: usize| -> Result<()> {
+    let send = |count: usize| -> Result<()> {
         (0..count).try_for_each(|_| client.get_ok(HOST, "/some/path?and=query").map(drop))
     };
+    per_request(bench, callgrind, name, send)
+}
+
+/// Instructions of one of the requests that `send` sends, after some that warm nginx up.
+pub fn per_request(
+    bench: &Bench,
+    mut callgrind: Callgrind,
+    name: &str,
+    mut send: impl FnMut(usize) -> Result<()>,
+) -> Result<f64> {
     callgrind.begin()?;
     send(WARM_UP)?;
     let profile = bench.profiles.join(format!("{name}.callgrind"));

@@ -6,7 +6,7 @@
 use crate::bench::Bench;
 use crate::conf::Route;
 use crate::http::Client;
-use crate::instructions::{REQUESTS, WARM_UP, fill, start};
+use crate::instructions::{fill, per_request, start};
 use crate::report::{Table, thousands};
 use crate::snapshot::{self, HOST};
 use anyhow::{Context, Result};
@@ -112,8 +112,7 @@ pub fn run(bench: &Bench, table: &mut Table) -> Result<()> {
 }
 
 fn count(bench: &Bench, name: &str, policies: Option<Value>) -> Result<f64> {
-    let (mut callgrind, ports, folder) =
-        start(bench, name, Route::Default { has_log: false }, false)?;
+    let (callgrind, ports, folder) = start(bench, name, Route::Default { has_log: false }, false)?;
     let mut snapshot = snapshot::hosts(1, 10, &bench.endpoints, 0)?;
     let auth = BackendId::parse("bench/auth/80")?;
     snapshot.backends.insert(auth.clone(), Backend::default());
@@ -129,14 +128,9 @@ fn count(bench: &Bench, name: &str, policies: Option<Value>) -> Result<f64> {
     fill(&folder, &snapshot::whole(snapshot)?)?;
     let mut client = Client::tcp(ports.http)?;
     let lines = "Origin: https://x.shop.test\r\nAuthorization: Basic eDp5\r\n";
-    let mut send = |count: usize| -> Result<()> {
+    let send = |count: usize| -> Result<()> {
         (0..count)
             .try_for_each(|_| client.get_with(HOST, "/some/path?and=query", lines)?.ok().map(drop))
     };
-    callgrind.begin()?;
-    send(WARM_UP)?;
-    let profile = bench.profiles.join(format!("{name}.callgrind"));
-    let count = callgrind.count(&profile, || send(REQUESTS))?;
-    callgrind.stop()?;
-    Ok(count as f64 / REQUESTS as f64)
+    per_request(bench, callgrind, name, send)
 }

@@ -59,25 +59,8 @@ pub fn run(bench: &Bench, table: &mut Table) -> Result<()> {
             as f64
             / DELTAS as f64;
         callgrind.stop()?;
-        let (request_1, delta_1) = *first.get_or_insert((request, delta));
-        table
-            .row(
-                &format!("{} backends: instructions per request", thousands(size as f64)),
-                thousands(request),
-            )
-            .peer(format!("at {}: {}", SIZES[0], percent(request / request_1)))
-            .budget("flat: + 1 %", request <= 1.01 * request_1);
-        table
-            .row(
-                &format!("{} backends: instructions per delta of one", thousands(size as f64)),
-                thousands(delta),
-            )
-            .peer(format!(
-                "at {}: {}; shared memory {:.1} MB",
-                SIZES[0],
-                percent(delta / delta_1),
-                used as f64 / 1e6
-            ));
+        let first = *first.get_or_insert((request, delta));
+        rows(table, size, used, (request, delta), first);
         eprintln!("scale: {size} {}", thousands(request));
     }
     table.note(format!(
@@ -85,6 +68,34 @@ pub fn run(bench: &Bench, table: &mut Table) -> Result<()> {
          copies one more small node for 32 times the backends"
     ));
     Ok(())
+}
+
+/// The rows of a size, whose counts are compared with those of the first one.
+fn rows(
+    table: &mut Table,
+    size: usize,
+    used: u64,
+    (request, delta): (f64, f64),
+    (request_1, delta_1): (f64, f64),
+) {
+    table
+        .row(
+            &format!("{} backends: instructions per request", thousands(size as f64)),
+            thousands(request),
+        )
+        .peer(format!("at {}: {}", SIZES[0], percent(request / request_1)))
+        .budget("flat: + 1 %", request <= 1.01 * request_1);
+    table
+        .row(
+            &format!("{} backends: instructions per delta of one", thousands(size as f64)),
+            thousands(delta),
+        )
+        .peer(format!(
+            "at {}: {}; shared memory {:.1} MB",
+            SIZES[0],
+            percent(delta / delta_1),
+            used as f64 / 1e6
+        ));
 }
 
 const DELTAS: usize = 100;

@@ -11,6 +11,7 @@ use oxigress_tests::certificate::Certificate;
 use oxigress_tests::place::free_port;
 use serde_json::{Value, json};
 use std::fs;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 const INGRESSES: usize = 10_000;
@@ -26,11 +27,7 @@ pub fn run(bench: &Bench, table: &mut Table) -> Result<()> {
         manifests.app(number, bench.endpoints[0], &["/"])?;
     }
     let certificate = Certificate::new("webhook", &["localhost"])?;
-    let file = |name: &str, text: &str| -> Result<String> {
-        let path = bench.directory.join(name);
-        fs::write(&path, text)?;
-        Ok(path.display().to_string())
-    };
+    let file = |name: &str, text: &str| write(&bench.directory.join(name), text);
     let port = free_port()?;
     let source = [
         format!("--manifests={}", manifests.folder().display()),
@@ -76,6 +73,11 @@ pub fn run(bench: &Bench, table: &mut Table) -> Result<()> {
     })?;
     table.note("admission: TLS 1.3, one kept connection; each review has 20 annotations and 50 managed fields");
     oxigress.stop()
+}
+
+fn write(path: &Path, text: &str) -> Result<String> {
+    fs::write(path, text)?;
+    Ok(path.display().to_string())
 }
 
 /// The review of an Ingress as people have them.

@@ -190,23 +190,8 @@ fn tls_toward_endpoints_holds_for_a_host_within_one_namespace() {
             let certificate = ("tls.crt", alice.pem()?);
             Ok([certificate, ("tls.key", alice.key_pem()?), ("ca.crt", authority.pem()?)])
         };
-        let in_other = |text: String| text.replace("namespace: default", "namespace: other");
-        let mut text = service("up", up.address.port()) + &secret("pair", &all(&ours)?);
-        text += &in_other(service("up", up.address.port()));
-        text += &service("strange", strange.address.port());
+        let text = of_two_namespaces(&up, &strange, &all(&ours)?);
         let host = "shop.test";
-        text += &https_path("default", "a", (host, "/a"), &[PAIR, NAMED, ON, SNI]);
-        text += &https_path("default", "b", (host, "/b"), &[]);
-        text +=
-            &https_path("default", "s", (host, "/s"), &[]).replace("name: up,", "name: strange,");
-        text += &https_path("default", "p", (host, "/p"), &[("proxy-ssl-secret", "default/pair")]);
-        text += &https_path("default", "c", ("else.test", "/"), &[]);
-        text += &https_path("other", "d", (host, "/d"), &[]);
-        // The other way round: a host of the other namespace, whose word does not reach the first one.
-        text += &in_other(secret("pair", &all(&ours)?));
-        text +=
-            &https_path("other", "e", ("theirs.test", "/e"), &[("proxy-ssl-secret", "other/pair")]);
-        text += &https_path("default", "f", ("theirs.test", "/f"), &[]);
         let flags = ["--configmap=default/settings".to_owned()];
         let mut controller = Controller::start(directory, 1, &flags)?;
         controller.serve("all.yaml", &text)?;
@@ -252,6 +237,26 @@ fn tls_toward_endpoints_holds_for_a_host_within_one_namespace() {
         check(host, "/b", 200, "", "")?;
         check(host, "/s", 200, "", "")
     });
+}
+
+/// Ingresses of two namespaces that name the same hosts.
+fn of_two_namespaces(up: &TlsEndpoint, strange: &TlsEndpoint, pair: &[(&str, String)]) -> String {
+    let in_other = |text: String| text.replace("namespace: default", "namespace: other");
+    let mut text = service("up", up.address.port()) + &secret("pair", pair);
+    text += &in_other(service("up", up.address.port()));
+    text += &service("strange", strange.address.port());
+    let host = "shop.test";
+    text += &https_path("default", "a", (host, "/a"), &[PAIR, NAMED, ON, SNI]);
+    text += &https_path("default", "b", (host, "/b"), &[]);
+    text += &https_path("default", "s", (host, "/s"), &[]).replace("name: up,", "name: strange,");
+    text += &https_path("default", "p", (host, "/p"), &[("proxy-ssl-secret", "default/pair")]);
+    text += &https_path("default", "c", ("else.test", "/"), &[]);
+    text += &https_path("other", "d", (host, "/d"), &[]);
+    // The other way round: a host of the other namespace, whose word does not reach the first one.
+    text += &in_other(secret("pair", pair));
+    text += &https_path("other", "e", ("theirs.test", "/e"), &[("proxy-ssl-secret", "other/pair")]);
+    text += &https_path("default", "f", ("theirs.test", "/f"), &[]);
+    text
 }
 
 fn saw(answer: &Response, status: u16, fields: &[(&str, &str)], host: &str) -> Result<()> {

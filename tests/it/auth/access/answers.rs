@@ -32,22 +32,12 @@ fn only_the_auth_server_lets_in() {
         ensure!(fixture.auth.heard().is_empty());
         // The body of an answer is nobody's.
         for status in [200, 401, 403] {
-            fixture.auth.set(Reply::Say(format!(
-                "HTTP/1.1 {status} X\r\nContent-Length: 7\r\n\r\nSECRETS"
-            )));
-            let response = fixture.get("a.test", "/")?;
-            ensure!(
-                response.status == status && !response.text().contains("SECRETS"),
-                "{response}"
-            );
-            fixture.auth.set(Reply::Say(format!(
-                "HTTP/1.1 {status} X\r\nTransfer-Encoding: chunked\r\n\r\n7\r\nSECRETS\r\n0\r\n\r\n"
-            )));
-            let response = fixture.get("a.test", "/")?;
-            ensure!(
-                response.status == status && !response.text().contains("SECRETS"),
-                "{response}"
-            );
+            for said in [length(status, 7, "SECRETS"), chunked(status, "7\r\nSECRETS\r\n0\r\n\r\n")]
+            {
+                fixture.auth.set(Reply::Say(said));
+                let answer = fixture.get("a.test", "/")?;
+                ensure!(answer.status == status && !answer.text().contains("SECRETS"), "{answer}");
+            }
         }
         // 401 says how to come in.
         fixture
@@ -126,47 +116,7 @@ fn bodies_of_answers_are_dropped_and_short_ones_end_no_connection() {
         let kept =
             json!({"cache": {"key": "$arg_user", "valid": [{"statuses": [200], "seconds": 60}]}});
         fixture.put(&[("a.test", host(json!({}))), ("kept.test", host(kept))])?;
-        let length = |status: u16, bytes: usize, body: &str| {
-            format!("HTTP/1.1 {status} X\r\nContent-Length: {bytes}\r\n\r\n{body}")
-        };
-        let chunked = |status: u16, chunks: &str| {
-            format!("HTTP/1.1 {status} X\r\nTransfer-Encoding: chunked\r\n\r\n{chunks}")
-        };
-        let long = "b".repeat(60_000);
-        let all = |text: String| vec![text];
-        let parts = |head: String, rest: &str| vec![head, rest.to_owned()];
-        // The status that a client sees, what the auth server says, and whether its connection is kept.
-        let cases = [
-            ("with its head", 200, all(length(200, 5, "hello")), true),
-            ("of a refusal", 403, all(length(403, 5, "hello")), true),
-            ("behind its head", 200, parts(length(200, 5, ""), "hello"), true),
-            ("in two parts", 200, parts(length(200, 5, "he"), "llo"), true),
-            ("long", 200, all(length(200, long.len(), &long)), true),
-            ("too long", 200, all(length(200, 70_000, &long)), false),
-            ("chunked", 200, all(chunked(200, "5\r\nhello\r\n0\r\n\r\n")), true),
-            (
-                "chunked, of a refusal",
-                401,
-                parts(chunked(401, "5\r\nhe"), "llo\r\n0\r\n\r\n"),
-                true,
-            ),
-            ("chunked, behind its head", 200, parts(chunked(200, ""), "1\r\na\r\n0\r\n\r\n"), true),
-            ("chunked and without an end", 200, all(chunked(200, "5\r\nhello\r\n")), false),
-            ("chunked, with an odd chunk", 200, all(chunked(200, "x\r\n")), false),
-            ("without an end", 200, all(length(200, 9, "hello")), false),
-            ("longer than it says", 200, all(length(200, 2, "hello")), false),
-            ("until the end", 200, all("HTTP/1.1 200 X\r\n\r\nhello".into()), false),
-            (
-                "last",
-                200,
-                all(format!(
-                    "HTTP/1.1 200 X\r\nConnection: close\r\n{}",
-                    "Content-Length: 1\r\n\r\na"
-                )),
-                false,
-            ),
-        ];
-        for (what, status, parts, is_kept) in cases {
+        for (what, status, parts, is_kept) in said() {
             fixture.auth.set(say(200, ""));
             fixture.expect("a.test", "/", 200)?;
             fixture.auth.set(Reply::Parts(parts, 20));
@@ -177,35 +127,77 @@ fn bodies_of_answers_are_dropped_and_short_ones_end_no_connection() {
             let new = fixture.auth.connections.load(Ordering::Relaxed) - before;
             ensure!(if is_kept { new == 0 } else { new >= 9 }, "{what}: {new} new connections");
         }
-        // Chunked answers are not kept, and neither is their connection lost for that.
-        fixture.auth.set(Reply::Say(chunked(200, "5\r\nhello\r\n0\r\n\r\n")));
-        fixture.expect("kept.test", "/?user=0", 200)?;
-        let before = fixture.auth.connections.load(Ordering::Relaxed);
-        fixture.auth.heard();
-        for _ in 0..10 {
-            fixture.expect("kept.test", "/?user=1", 200)?;
-        }
-        let new = fixture.auth.connections.load(Ordering::Relaxed) - before;
-        let asked = fixture.auth.heard().len();
-        ensure!((asked, new) == (10, 0), "{asked} questions, {new} new connections");
-        // Those that are kept have their bodies with them, which nobody sees either.
-        fixture.auth.set(Reply::Say(length(200, 5, "hello")));
-        fixture.auth.heard();
-        let before = fixture.auth.connections.load(Ordering::Relaxed);
-        for _ in 0..5 {
-            let answer = fixture.expect("kept.test", "/?user=2", 200)?;
-            ensure!(!answer.text().contains("hello"), "{answer}");
-        }
-        let new = fixture.auth.connections.load(Ordering::Relaxed) - before;
-        let asked = fixture.auth.heard().len();
-        ensure!((asked, new) == (1, 0), "{asked} questions, {new} new connections");
+        bodies_are_kept_with_answers(&fixture)?;
         // Nobody waits long for the rest of a body.
-        fixture.auth.set(Reply::Parts(parts(length(200, 5, "he"), "llo"), 5_000));
+        fixture.auth.set(Reply::Parts(vec![length(200, 5, "he"), "llo".into()], 5_000));
         let began = std::time::Instant::now();
         fixture.expect("a.test", "/", 200)?;
         ensure!(began.elapsed().as_millis() < 2_000, "{:?}", began.elapsed());
         Ok(())
     });
+}
+
+fn length(status: u16, bytes: usize, body: &str) -> String {
+    format!("HTTP/1.1 {status} X\r\nContent-Length: {bytes}\r\n\r\n{body}")
+}
+
+fn chunked(status: u16, chunks: &str) -> String {
+    format!("HTTP/1.1 {status} X\r\nTransfer-Encoding: chunked\r\n\r\n{chunks}")
+}
+
+/// The status that a client sees, what the auth server says, and whether its connection is kept.
+fn said() -> Vec<(&'static str, u16, Vec<String>, bool)> {
+    let long = "b".repeat(60_000);
+    let all = |text: String| vec![text];
+    let parts = |head: String, rest: &str| vec![head, rest.to_owned()];
+    vec![
+        ("with its head", 200, all(length(200, 5, "hello")), true),
+        ("of a refusal", 403, all(length(403, 5, "hello")), true),
+        ("behind its head", 200, parts(length(200, 5, ""), "hello"), true),
+        ("in two parts", 200, parts(length(200, 5, "he"), "llo"), true),
+        ("long", 200, all(length(200, long.len(), &long)), true),
+        ("too long", 200, all(length(200, 70_000, &long)), false),
+        ("chunked", 200, all(chunked(200, "5\r\nhello\r\n0\r\n\r\n")), true),
+        ("chunked, of a refusal", 401, parts(chunked(401, "5\r\nhe"), "llo\r\n0\r\n\r\n"), true),
+        ("chunked, behind its head", 200, parts(chunked(200, ""), "1\r\na\r\n0\r\n\r\n"), true),
+        ("chunked and without an end", 200, all(chunked(200, "5\r\nhello\r\n")), false),
+        ("chunked, with an odd chunk", 200, all(chunked(200, "x\r\n")), false),
+        ("without an end", 200, all(length(200, 9, "hello")), false),
+        ("longer than it says", 200, all(length(200, 2, "hello")), false),
+        ("until the end", 200, all("HTTP/1.1 200 X\r\n\r\nhello".into()), false),
+        (
+            "last",
+            200,
+            all(format!("HTTP/1.1 200 X\r\nConnection: close\r\n{}", "Content-Length: 1\r\n\r\na")),
+            false,
+        ),
+    ]
+}
+
+fn bodies_are_kept_with_answers(fixture: &Fixture) -> Result<()> {
+    // Chunked answers are not kept, and neither is their connection lost for that.
+    fixture.auth.set(Reply::Say(chunked(200, "5\r\nhello\r\n0\r\n\r\n")));
+    fixture.expect("kept.test", "/?user=0", 200)?;
+    let before = fixture.auth.connections.load(Ordering::Relaxed);
+    fixture.auth.heard();
+    for _ in 0..10 {
+        fixture.expect("kept.test", "/?user=1", 200)?;
+    }
+    let new = fixture.auth.connections.load(Ordering::Relaxed) - before;
+    let asked = fixture.auth.heard().len();
+    ensure!((asked, new) == (10, 0), "{asked} questions, {new} new connections");
+    // Those that are kept have their bodies with them, which nobody sees either.
+    fixture.auth.set(Reply::Say(length(200, 5, "hello")));
+    fixture.auth.heard();
+    let before = fixture.auth.connections.load(Ordering::Relaxed);
+    for _ in 0..5 {
+        let answer = fixture.expect("kept.test", "/?user=2", 200)?;
+        ensure!(!answer.text().contains("hello"), "{answer}");
+    }
+    let new = fixture.auth.connections.load(Ordering::Relaxed) - before;
+    let asked = fixture.auth.heard().len();
+    ensure!((asked, new) == (1, 0), "{asked} questions, {new} new connections");
+    Ok(())
 }
 
 #[test]

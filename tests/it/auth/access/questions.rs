@@ -14,102 +14,117 @@ fn the_auth_server_is_told_what_is_asked_for_and_nothing_that_the_client_says_in
             ("a.test", json!({"external": external(json!({}))})),
             ("b.test", json!({"external": external(more)})),
         ])?;
-        let request = Request::new("PUT", "a.test:8080", "/x/%2e%2e/a%20b?q=1")
-            .header("Cookie", "c=1")
-            .header("Authorization", "Bearer t")
-            .header("X-Original-URL", "http://evil.test/")
-            .header("X-Original-Method", "GET")
-            .header("X-Forwarded-For", "6.6.6.6")
-            .header("X-Forwarded-Host", "evil.test")
-            .header("X-Real-IP", "6.6.6.6")
-            .header("X-Auth-Request-Redirect", "/evil")
-            .header("X-Sent-From", "evil")
-            .header("X-Request-ID", "mine")
-            .header("Range", "bytes=0-0")
-            .header("If-None-Match", "*")
-            .header("ssl-client-verify", "SUCCESS")
-            .body("GET /smuggled HTTP/1.1\r\nHost: a.test\r\n\r\n");
-        let response = fixture.send(&request)?;
-        ensure!(response.status == 200 && response.text().contains("/smuggled"), "{response}");
-        let heard = fixture.auth.heard();
-        let [head] = heard.as_slice() else { anyhow::bail!("{heard:?}") };
-        ensure!(head.starts_with("GET /check?x=1 HTTP/1."), "{head}");
-        for (name, value) in [
-            ("Host", "auth.test"),
-            ("Cookie", "c=1"),
-            ("Authorization", "Bearer t"),
-            ("X-Original-URL", "http://a.test:8080/x/%2e%2e/a%20b?q=1"),
-            ("X-Original-Method", "PUT"),
-            ("X-Sent-From", "nginx-ingress-controller"),
-            ("X-Real-IP", "127.0.0.1"),
-            ("X-Forwarded-For", "127.0.0.1"),
-            ("X-Auth-Request-Redirect", "/x/%2e%2e/a%20b?q=1"),
-            ("X-Request-ID", "mine"),
-        ] {
-            ensure!(header(head, name) == [value], "{name}: {head}");
-        }
-        for name in [
-            "Content-Length",
-            "Transfer-Encoding",
-            "X-Forwarded-Host",
-            "Range",
-            "If-None-Match",
-            "ssl-client-verify",
-            "X-Original-URI",
-            "X-Scheme",
-        ] {
-            ensure!(header(head, name).is_empty(), "{name}: {head}");
-        }
-        // The endpoint still has what the client sent.
-        ensure!(response.text().contains("range: bytes=0-0"), "{response}");
-
-        let request = Request::get("b.test", "/y")
-            .header("X-A", "1")
-            .header("X-Gone", "2")
-            .header("x-extra", "3");
-        ensure!(fixture.send(&request)?.status == 200);
-        let heard = fixture.auth.heard();
-        let head = heard.first().context("nothing was heard")?;
-        ensure!(head.starts_with("POST /check?x=1 HTTP/1."), "{head}");
-        ensure!(
-            header(head, "X-Extra") == ["b.test-1"] && header(head, "X-Gone").is_empty(),
-            "{head}"
-        );
-        ensure!(
-            header(head, "X-Original-URI") == ["/y"] && header(head, "X-Scheme") == ["http"],
-            "{head}"
-        );
-        ensure!(header(head, "X-Original-Method") == ["GET"], "{head}");
-
-        // Chunked, and a body that comes late.
-        let response = fixture.raw("POST / HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n5\r\nhello\r\n0\r\n\r\n")?;
-        ensure!(response.status == 200 && response.text().ends_with("hello"), "{response}");
-        let heard = fixture.auth.heard();
-        ensure!(heard.len() == 1 && header(&heard[0], "Transfer-Encoding").is_empty(), "{heard:?}");
-        // Refused with a body: the next request of the connection is the client's, not the body.
-        fixture.auth.set(say(401, ""));
-        let response = block_on(async {
-            let mut connection = Connection::open(&fixture.site.http()).await?;
-            let request = Request::new("POST", "a.test", "/")
-                .body("GET /smuggled HTTP/1.1\r\nHost: a.test\r\n\r\n");
-            let first = connection.send(&request).await?;
-            ensure!(first.status == 401, "{first}");
-            connection.send(&Request::get("open.test", "/mine")).await
-        })?;
-        ensure!(response.status == 200 && response.text().starts_with("GET /mine"), "{response}");
-
-        // An absolute request target is what routes, so it is what the auth server hears.
-        fixture.auth.heard();
-        let response = fixture
-            .raw("GET http://a.test/p HTTP/1.1\r\nHost: open.test\r\nConnection: close\r\n\r\n")?;
-        ensure!(response.status == 401, "{response}");
-        let heard = fixture.auth.heard();
-        ensure!(
-            header(heard.first().context("nothing")?, "X-Original-URL") == ["http://a.test/p"],
-            "{heard:?}"
-        );
+        hears_the_request(&fixture)?;
+        hears_the_policys_headers(&fixture)?;
+        hears_no_body(&fixture)?;
+        hears_an_absolute_target(&fixture)?;
         fixture.site.nginx.check_error_log()
     });
+}
+
+/// What stands for a client's request, and none of its headers that say the same.
+fn hears_the_request(fixture: &Fixture) -> Result<()> {
+    let request = Request::new("PUT", "a.test:8080", "/x/%2e%2e/a%20b?q=1")
+        .header("Cookie", "c=1")
+        .header("Authorization", "Bearer t")
+        .header("X-Original-URL", "http://evil.test/")
+        .header("X-Original-Method", "GET")
+        .header("X-Forwarded-For", "6.6.6.6")
+        .header("X-Forwarded-Host", "evil.test")
+        .header("X-Real-IP", "6.6.6.6")
+        .header("X-Auth-Request-Redirect", "/evil")
+        .header("X-Sent-From", "evil")
+        .header("X-Request-ID", "mine")
+        .header("Range", "bytes=0-0")
+        .header("If-None-Match", "*")
+        .header("ssl-client-verify", "SUCCESS")
+        .body("GET /smuggled HTTP/1.1\r\nHost: a.test\r\n\r\n");
+    let response = fixture.send(&request)?;
+    ensure!(response.status == 200 && response.text().contains("/smuggled"), "{response}");
+    let heard = fixture.auth.heard();
+    let [head] = heard.as_slice() else { anyhow::bail!("{heard:?}") };
+    ensure!(head.starts_with("GET /check?x=1 HTTP/1."), "{head}");
+    for (name, value) in [
+        ("Host", "auth.test"),
+        ("Cookie", "c=1"),
+        ("Authorization", "Bearer t"),
+        ("X-Original-URL", "http://a.test:8080/x/%2e%2e/a%20b?q=1"),
+        ("X-Original-Method", "PUT"),
+        ("X-Sent-From", "nginx-ingress-controller"),
+        ("X-Real-IP", "127.0.0.1"),
+        ("X-Forwarded-For", "127.0.0.1"),
+        ("X-Auth-Request-Redirect", "/x/%2e%2e/a%20b?q=1"),
+        ("X-Request-ID", "mine"),
+    ] {
+        ensure!(header(head, name) == [value], "{name}: {head}");
+    }
+    for name in [
+        "Content-Length",
+        "Transfer-Encoding",
+        "X-Forwarded-Host",
+        "Range",
+        "If-None-Match",
+        "ssl-client-verify",
+        "X-Original-URI",
+        "X-Scheme",
+    ] {
+        ensure!(header(head, name).is_empty(), "{name}: {head}");
+    }
+    // The endpoint still has what the client sent.
+    ensure!(response.text().contains("range: bytes=0-0"), "{response}");
+    Ok(())
+}
+
+fn hears_the_policys_headers(fixture: &Fixture) -> Result<()> {
+    let request = Request::get("b.test", "/y")
+        .header("X-A", "1")
+        .header("X-Gone", "2")
+        .header("x-extra", "3");
+    ensure!(fixture.send(&request)?.status == 200);
+    let heard = fixture.auth.heard();
+    let head = heard.first().context("nothing was heard")?;
+    ensure!(head.starts_with("POST /check?x=1 HTTP/1."), "{head}");
+    ensure!(header(head, "X-Extra") == ["b.test-1"] && header(head, "X-Gone").is_empty(), "{head}");
+    ensure!(
+        header(head, "X-Original-URI") == ["/y"] && header(head, "X-Scheme") == ["http"],
+        "{head}"
+    );
+    ensure!(header(head, "X-Original-Method") == ["GET"], "{head}");
+    Ok(())
+}
+
+fn hears_no_body(fixture: &Fixture) -> Result<()> {
+    // Chunked, and a body that comes late.
+    let response = fixture.raw("POST / HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n5\r\nhello\r\n0\r\n\r\n")?;
+    ensure!(response.status == 200 && response.text().ends_with("hello"), "{response}");
+    let heard = fixture.auth.heard();
+    ensure!(heard.len() == 1 && header(&heard[0], "Transfer-Encoding").is_empty(), "{heard:?}");
+    // Refused with a body: the next request of the connection is the client's, not the body.
+    fixture.auth.set(say(401, ""));
+    let response = block_on(async {
+        let mut connection = Connection::open(&fixture.site.http()).await?;
+        let request = Request::new("POST", "a.test", "/")
+            .body("GET /smuggled HTTP/1.1\r\nHost: a.test\r\n\r\n");
+        let first = connection.send(&request).await?;
+        ensure!(first.status == 401, "{first}");
+        connection.send(&Request::get("open.test", "/mine")).await
+    })?;
+    ensure!(response.status == 200 && response.text().starts_with("GET /mine"), "{response}");
+    Ok(())
+}
+
+fn hears_an_absolute_target(fixture: &Fixture) -> Result<()> {
+    // An absolute request target is what routes, so it is what the auth server hears.
+    fixture.auth.heard();
+    let response = fixture
+        .raw("GET http://a.test/p HTTP/1.1\r\nHost: open.test\r\nConnection: close\r\n\r\n")?;
+    ensure!(response.status == 401, "{response}");
+    let heard = fixture.auth.heard();
+    ensure!(
+        header(heard.first().context("nothing")?, "X-Original-URL") == ["http://a.test/p"],
+        "{heard:?}"
+    );
+    Ok(())
 }
 
 #[test]
@@ -235,9 +250,7 @@ fn answers_are_kept_for_one_policy_and_asked_for_once() {
             ("b.test", cached("$http_authorization", long.clone())),
             ("short.test", cached("$host", json!([{"statuses": [200], "seconds": 0}]))),
         ])?;
-        let get = |host: &str, token: &str| {
-            fixture.send(&Request::get(host, "/").header("Authorization", token))
-        };
+        let get = |host: &str, token: &str| get_as(&fixture, host, token);
         fixture.auth.set(say(200, "X-User: jane\r\n"));
         for _ in 0..6 {
             let response = get("a.test", "jane")?;
@@ -259,53 +272,8 @@ fn answers_are_kept_for_one_policy_and_asked_for_once() {
         ensure!(fixture.auth.heard().len() == 1);
         ensure!(get("b.test", "jane")?.status == 401 && fixture.auth.heard().len() == 1);
         ensure!(get("a.test", "jane")?.status == 200 && fixture.auth.heard().is_empty());
-        // Statuses without a time, errors, answers that say so themselves, cookies: asked for each time.
-        fixture.auth.set(say(403, ""));
-        ensure!(get("a.test", "jim")?.status == 403 && get("a.test", "jim")?.status == 403);
-        ensure!(fixture.auth.heard().len() == 2);
-        fixture.auth.set(say(500, ""));
-        ensure!(get("a.test", "jim")?.status == 500 && get("a.test", "jim")?.status == 500);
-        ensure!(fixture.auth.heard().len() == 2);
-        for (token, headers) in
-            [("c1", "Cache-Control: no-store\r\n"), ("c2", "Set-Cookie: s=1\r\n")]
-        {
-            fixture.auth.set(say(200, headers));
-            ensure!(get("a.test", token)?.status == 200 && get("a.test", token)?.status == 200);
-            ensure!(fixture.auth.heard().len() == 2, "{token}");
-        }
-        fixture.auth.set(say(200, ""));
-        ensure!(get("short.test", "")?.status == 200 && get("short.test", "")?.status == 200);
-        ensure!(fixture.auth.heard().len() == 2);
-        // A body that is long, or that does not say how long it is, is not kept.
-        for (token, body) in [
-            ("l1", format!("Content-Length: 70000\r\n\r\n{}", "x".repeat(70_000))),
-            ("l2", "Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n".into()),
-        ] {
-            fixture.auth.set(Reply::Say(format!("HTTP/1.1 200 X\r\n{body}")));
-            ensure!(get("a.test", token)?.status == 200 && get("a.test", token)?.status == 200);
-            ensure!(fixture.auth.heard().len() == 2, "{token}");
-        }
-        // Many at once ask once.
-        fixture.auth.set(Reply::Hold);
-        let held: Vec<_> = (0..10)
-            .map(|_| {
-                let (address, request) = (
-                    fixture.site.http(),
-                    Request::get("a.test", "/").header("Authorization", "many"),
-                );
-                runtime().spawn(async move { client::send(&address, &request).await })
-            })
-            .collect();
-        until("the question", || {
-            ensure!(!fixture.auth.seen.lock().expect("no panic inside").is_empty());
-            Ok(())
-        })?;
-        fixture.auth.set(say(200, ""));
-        for one in held {
-            let response = block_on(one)??;
-            ensure!(response.status == 200, "{response}");
-        }
-        ensure!(fixture.auth.heard().len() == 1);
+        asks_each_time(&fixture)?;
+        many_ask_once(&fixture)?;
         // Other settings are another policy, at once.
         fixture.put(&[(
             "a.test",
@@ -315,4 +283,60 @@ fn answers_are_kept_for_one_policy_and_asked_for_once() {
         ensure!(get("a.test", "jane")?.status == 401 && fixture.auth.heard().len() == 1);
         fixture.site.nginx.check_error_log()
     });
+}
+
+fn get_as(fixture: &Fixture, host: &str, token: &str) -> Result<Response> {
+    fixture.send(&Request::get(host, "/").header("Authorization", token))
+}
+
+fn asks_each_time(fixture: &Fixture) -> Result<()> {
+    let get = |host: &str, token: &str| get_as(fixture, host, token);
+    // Statuses without a time, errors, answers that say so themselves, cookies: asked for each time.
+    fixture.auth.set(say(403, ""));
+    ensure!(get("a.test", "jim")?.status == 403 && get("a.test", "jim")?.status == 403);
+    ensure!(fixture.auth.heard().len() == 2);
+    fixture.auth.set(say(500, ""));
+    ensure!(get("a.test", "jim")?.status == 500 && get("a.test", "jim")?.status == 500);
+    ensure!(fixture.auth.heard().len() == 2);
+    for (token, headers) in [("c1", "Cache-Control: no-store\r\n"), ("c2", "Set-Cookie: s=1\r\n")] {
+        fixture.auth.set(say(200, headers));
+        ensure!(get("a.test", token)?.status == 200 && get("a.test", token)?.status == 200);
+        ensure!(fixture.auth.heard().len() == 2, "{token}");
+    }
+    fixture.auth.set(say(200, ""));
+    ensure!(get("short.test", "")?.status == 200 && get("short.test", "")?.status == 200);
+    ensure!(fixture.auth.heard().len() == 2);
+    // A body that is long, or that does not say how long it is, is not kept.
+    for (token, body) in [
+        ("l1", format!("Content-Length: 70000\r\n\r\n{}", "x".repeat(70_000))),
+        ("l2", "Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n".into()),
+    ] {
+        fixture.auth.set(Reply::Say(format!("HTTP/1.1 200 X\r\n{body}")));
+        ensure!(get("a.test", token)?.status == 200 && get("a.test", token)?.status == 200);
+        ensure!(fixture.auth.heard().len() == 2, "{token}");
+    }
+    Ok(())
+}
+
+fn many_ask_once(fixture: &Fixture) -> Result<()> {
+    // Many at once ask once.
+    fixture.auth.set(Reply::Hold);
+    let held: Vec<_> = (0..10)
+        .map(|_| {
+            let (address, request) =
+                (fixture.site.http(), Request::get("a.test", "/").header("Authorization", "many"));
+            runtime().spawn(async move { client::send(&address, &request).await })
+        })
+        .collect();
+    until("the question", || {
+        ensure!(!fixture.auth.seen.lock().expect("no panic inside").is_empty());
+        Ok(())
+    })?;
+    fixture.auth.set(say(200, ""));
+    for one in held {
+        let response = block_on(one)??;
+        ensure!(response.status == 200, "{response}");
+    }
+    ensure!(fixture.auth.heard().len() == 1);
+    Ok(())
 }

@@ -2,6 +2,7 @@
 
 use super::attacks::{self, Attack};
 use anyhow::{Result, ensure};
+use oxigress_fuzz::Random;
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -21,7 +22,7 @@ struct State {
     /// The names of those that were handed out last.
     last: VecDeque<&'static str>,
     start: Instant,
-    random: u64,
+    random: Random,
 }
 
 impl Course {
@@ -42,7 +43,7 @@ impl Course {
 
     fn of(round: Vec<Attack>, first: Vec<Attack>, at_least: Duration, seed: u64) -> Self {
         let (left, last) = (first.into(), VecDeque::new());
-        let state = State { left, last, start: Instant::now(), random: seed };
+        let state = State { left, last, start: Instant::now(), random: Random::new(seed) };
         Course { round, at_least, state: Mutex::new(state) }
     }
 
@@ -50,7 +51,7 @@ impl Course {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.left.is_empty() && state.start.elapsed() < self.at_least {
             let mut round = self.round.clone();
-            shuffle(&mut round, &mut state.random);
+            state.random.shuffle(&mut round);
             // The same namespace must not do an attack twice at a time: the end of one takes the objects of the other away.
             round.sort_by_key(|attack| state.last.contains(&attack.name));
             state.left = round.into();
@@ -77,15 +78,4 @@ fn chosen() -> Vec<Attack> {
     let named: Vec<_> = named.split_whitespace().collect();
     let is_chosen = |attack: &Attack| named.is_empty() || named.contains(&attack.name);
     attacks::all().filter(is_chosen).collect()
-}
-
-/// Fisher and Yates, with Marsaglia's xorshift.
-fn shuffle(all: &mut [Attack], random: &mut u64) {
-    for last in (1..all.len()).rev() {
-        *random = (*random).max(1);
-        *random ^= *random << 13;
-        *random ^= *random >> 7;
-        *random ^= *random << 17;
-        all.swap(last, (*random % (last as u64 + 1)) as usize);
-    }
 }

@@ -1,6 +1,7 @@
 //! What a verification costs is counted in steps, bytes and keys, not in time.
 
 use super::*;
+use oxigress_pki::der;
 
 /// 20,000 numbers, the most that a Secret may have, in an order of their own.
 fn many() -> Vec<u32> {
@@ -19,21 +20,6 @@ fn a_number_is_found_in_few_steps() {
         let looks = lists.looks() - before;
         // Two certificates are looked up, as the root has a number too.
         assert!((1..=34).contains(&looks), "{serial}: {looks} of 20,000 entries were looked at");
-    }
-}
-
-/// The first entry counts, though they are sorted.
-#[test]
-fn of_two_entries_for_a_number_the_first_counts() {
-    let ours = root("ours");
-    for count in [2, 40] {
-        let list = list(&ours, &ours.key, &vec![5; count]);
-        let (_, der) = (0, X509Crl::from_pem(&list).unwrap().to_der().unwrap());
-        let entries = entries::Entries::new(&der, 0..der.len()).unwrap();
-        let found = entries.find(&der, &[2, 1, 5]).unwrap();
-        let first = der.windows(3).position(|bytes| bytes == [2, 1, 5]).unwrap();
-        assert_eq!(found.serial.as_ptr(), der[first..].as_ptr());
-        assert!(entries.find(&der, &[2, 1, 6]).is_none());
     }
 }
 
@@ -117,7 +103,7 @@ fn thread_time() -> i64 {
     time.tv_sec * 1_000_000_000 + time.tv_nsec
 }
 
-/// `cargo test -p oxigress-pki --release -- --ignored --nocapture`: docs/benchmarks.md has the figures.
+/// `cargo test -p oxigress-nginx --lib --release authorities -- --ignored --nocapture`: docs/benchmarks.md has the figures.
 #[test]
 #[ignore = "measures time"]
 fn the_dearest_verifications() {

@@ -1,30 +1,25 @@
-//! An `X509_STORE` of OpenSSL's that asks a bundle.
+//! An `X509_STORE` of OpenSSL's that asks a bundle of `oxigress-pki`, which decodes the parts that a verification asks for.
+//!
+//! Rejected: an `X509_LOOKUP`, which puts what it finds into the store for good.
 
-pub mod crl;
+mod crl;
 mod ffi;
-pub mod verify;
+#[cfg(test)]
+mod tests;
+mod verify;
 
-use crate::certificates::{Budget, Certificates};
-use crate::revocations::Revocations;
+use crate::basic::guard::caught;
 use foreign_types::{ForeignType, ForeignTypeRef};
 use libc::{c_int, c_long, c_void};
 use openssl::asn1::{Asn1Time, Asn1TimeRef};
 use openssl::x509::store::{X509Store, X509StoreRef};
 use openssl::x509::{X509, X509Crl, X509NameRef, X509Ref, X509StoreContextRef};
 use openssl_sys as sys;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use oxigress_pki::{Budget, Certificates, Revocations, microseconds};
 use std::ptr::{NonNull, null_mut};
 use std::rc::Rc;
 use std::sync::OnceLock;
 use std::thread::{self, ThreadId};
-
-/// The most certificates and lists that one verification has decoded: three milliseconds. A chain asks for as many as it is
-/// long, and for more where a bundle has several of one name. Those stay decoded, so a later handshake gets further.
-pub const MAX_DECODED: usize = 24;
-
-/// What one verification may take: decoding, hashing revocation lists, and verifying signatures with the keys of its chain.
-/// A chain of a P-256 or RSA key and two authorities takes less than 500, one with P-384 keys and lists 3,000.
-pub const MAX_MICROSECONDS: u32 = 4_000;
 
 /// `X509_V_FLAG_CRL_CHECK` and `X509_V_FLAG_CRL_CHECK_ALL`
 const CHECK_REVOCATION: libc::c_ulong = 0x4 | 0x8;
@@ -53,7 +48,7 @@ impl Bundles {
     /// Takes what signatures cost that an issuer's key verifies: that of a certificate, and that of a revocation list.
     fn pays_for(&self, issuer: &X509Ref) -> bool {
         let signatures = 1 + u32::from(self.revocations.is_some());
-        let cost = verify::microseconds(issuer);
+        let cost = microseconds(issuer);
         cost.is_some_and(|cost| self.budget.spend(cost.saturating_mul(signatures)))
     }
 }
@@ -67,7 +62,7 @@ impl Authorities {
         let place = place().ok_or("out of memory")?;
         let checks_revocation = revocations.is_some();
         let kept = certificates.clone();
-        let (budget, thread) = (Budget::new(), thread::current().id());
+        let (budget, thread) = (Budget::default(), thread::current().id());
         let bundles = Bundles { certificates, revocations, budget, thread };
         // SAFETY: a new store, freed by its type.
         let store = unsafe {
@@ -137,10 +132,7 @@ unsafe extern "C" fn free(
 
 /// Runs a callback's body; a panic must not cross C.
 fn contain<T>(after_panic: T, body: impl FnOnce() -> Option<T>, none: T) -> T {
-    match catch_unwind(AssertUnwindSafe(body)) {
-        Ok(answer) => answer.unwrap_or(none),
-        Err(_) => after_panic,
-    }
+    caught(body).map_or(after_panic, |answer| answer.unwrap_or(none))
 }
 
 /// What the store of a verification keeps; `None`: it is not one of ours, or of another thread, where nobody is vouched for.
@@ -218,7 +210,7 @@ impl Found for X509 {
 /// Finds all lists of an issuer.
 impl Found for X509Crl {
     fn find(bundles: &Bundles, issuer: &X509NameRef) -> Option<Vec<X509Crl>> {
-        let all = bundles.revocations.as_ref()?.of_issuer(issuer, &bundles.budget)?;
+        let all = bundles.revocations.as_ref()?.of_issuer(issuer, &bundles.budget, crl::decode)?;
         Some(all.into_iter().map(crl::counted).collect())
     }
 }
@@ -271,45 +263,4 @@ unsafe extern "C" fn end(context: *mut sys::X509_STORE_CTX) -> c_int {
         Some(1)
     };
     contain(1, body, 1)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::cell::Cell;
-
-    thread_local! {
-        /// How many more objects there is memory for.
-        static ROOM: Cell<usize> = const { Cell::new(0) };
-    }
-
-    /// # Safety
-    /// As `OPENSSL_sk_push`.
-    unsafe extern "C" fn push(stack: *mut sys::OPENSSL_STACK, object: *const c_void) -> c_int {
-        match ROOM.get().checked_sub(1) {
-            None => 0,
-            Some(room) => {
-                ROOM.set(room);
-                // SAFETY: a stack and an object as `OPENSSL_sk_push` wants them, as the contract says.
-                unsafe { sys::OPENSSL_sk_push(stack, object) }
-            }
-        }
-    }
-
-    #[test]
-    fn a_stack_has_all_objects_or_there_is_none() {
-        let object = Rc::new(());
-        let fill = |room| {
-            ROOM.set(room);
-            stack(vec![object.clone(); 3], |one| Rc::as_ptr(one).cast(), push)
-        };
-        for room in 0..3 {
-            assert_eq!(fill(room), None, "room for {room} of 3");
-            assert_eq!(Rc::strong_count(&object), 1, "each is freed once");
-        }
-        let full = fill(3).unwrap();
-        assert_eq!(Rc::strong_count(&object), 4, "the stack counts them");
-        // SAFETY: frees the stack, not what it names.
-        unsafe { sys::OPENSSL_sk_free(full) };
-    }
 }

@@ -4,24 +4,18 @@
 //! size: 64 KB of certificates, of nobody who is known, take it half a second. So a peer sends few certificates, with
 //! keys whose signatures are verified quickly, and names and constraints that are few together.
 
-use super::{bundles, contain, ffi};
+use super::{Authorities, bundles, contain, ffi};
+use crate::ssl::Verifier;
 use foreign_types::ForeignTypeRef;
 use libc::c_int;
-use openssl::nid::Nid;
-use openssl::pkey::Id;
 use openssl::stack::StackRef;
 use openssl::x509::{X509, X509Ref, X509StoreContextRef, X509VerifyResult};
 use openssl_sys as sys;
+use oxigress_pki::{is_quick, microseconds};
 use std::ptr::NonNull;
 
-/// The most bytes of certificates that a client may send: `SSL_CTRL_SET_MAX_CERT_LIST`. Usual chains have 1,000 to 6,000.
-pub const MAX_SENT_BYTES: i64 = 16 * 1024;
 /// The most certificates besides the peer's own that are looked at.
 const MAX_SENT: usize = 9;
-/// The longest RSA modulus, in bits, and its exponent: a signature takes half a millisecond.
-const MAX_RSA_BITS: (u32, i32) = (8_192, 33);
-/// The longest curve, in bits, but for P-521, which OpenSSL has fast code for: a signature takes half a millisecond.
-const MAX_CURVE_BITS: u32 = 384;
 /// Bytes of names times bytes of constraints: a comparison takes 45 nanoseconds, and 40 such units.
 const MAX_COMPARISONS: u64 = 2_000_000;
 const REFUSED: X509VerifyResult = X509VerifyResult::APPLICATION_VERIFICATION;
@@ -30,65 +24,41 @@ const REFUSED: X509VerifyResult = X509VerifyResult::APPLICATION_VERIFICATION;
 /// `..._UNABLE_TO_VERIFY_LEAF_SIGNATURE`. Another error behind them counts for more.
 const UNVOUCHED: [c_int; 5] = [2, 18, 19, 20, 21];
 
-/// Verifies in place of OpenSSL (`SSL_CTX_set_cert_verify_callback`), a verification that begins: `true`, and the result is in
-/// the context, as with a callback that goes on after errors. Other stores than [`super::Authorities`] are verified as ever.
-pub fn verify(context: &mut X509StoreContextRef) -> bool {
-    let body = || {
-        let Some(bundles) = bundles(context) else {
-            return Some(context.verify_cert().unwrap_or(false));
-        };
-        bundles.budget.reset();
-        let own = sent(context);
-        // Its key is used once more, for the signature of the handshake (RFC 8446 §4.4.3): the handshake ends here.
-        let Some((_, all)) = own.filter(|(own, _)| is_quick(own)) else {
-            context.set_error(REFUSED);
-            return Some(false);
-        };
-        // All that are not the peer's own may be issuers in its chain.
-        let is_paid = |(place, one)| match place {
-            0 => microseconds(one).is_some_and(|cost| bundles.budget.spend(cost)),
-            _ => bundles.pays_for(one),
-        };
-        if !all.is_some_and(|all| all.enumerate().all(is_paid)) {
-            context.set_error(REFUSED);
-            return Some(true);
-        }
-        // SAFETY: the verification is alive, and `after` is a callback for one.
-        unsafe { ffi::X509_STORE_CTX_set_verify_cb(context.as_ptr(), Some(after)) };
-        let is_done = context.verify_cert().unwrap_or(false);
-        if !is_done && context.error() == X509VerifyResult::OK {
-            context.set_error(REFUSED);
-        }
-        Some(true)
-    };
-    contain(false, body, false)
-}
+impl Verifier for Authorities {
+    /// Usual chains have 1,000 to 6,000.
+    const MAX_SENT_BYTES: i64 = 16 * 1024;
 
-/// Whether signatures of a certificate's key are verified in less than a millisecond.
-pub fn is_quick(certificate: &X509Ref) -> bool {
-    microseconds(certificate).is_some()
-}
-
-/// What it takes to verify a signature with a certificate's key, about; `None`: more than a millisecond, or that is not known.
-pub fn microseconds(certificate: &X509Ref) -> Option<u32> {
-    let key = certificate.public_key().ok()?;
-    match key.id() {
-        Id::RSA | Id::RSA_PSS => {
-            let (bits, exponent) = (key.bits(), key.rsa().map_or(0, |rsa| rsa.e().num_bits()));
-            let is_quick = bits <= MAX_RSA_BITS.0 && exponent <= MAX_RSA_BITS.1;
-            // As often as the exponent is long, and by the square of the modulus: 20 for 2,048 bits and the usual 65,537.
-            let squares = bits.div_ceil(2_048).pow(2) * u32::try_from(exponent).ok()?.max(1);
-            is_quick.then_some(squares * 20 / 17)
-        }
-        Id::EC => match key.ec_key().ok()?.group().curve_name()? {
-            Nid::X9_62_PRIME256V1 => Some(60),
-            Nid::SECP521R1 => Some(400),
-            Nid::SECP384R1 => Some(500),
-            _ => (key.bits() <= MAX_CURVE_BITS).then_some(600),
-        },
-        Id::ED25519 => Some(80),
-        Id::ED448 => Some(200),
-        _ => None,
+    /// As with a callback that goes on after errors. Other stores than [`Authorities`] are verified as ever.
+    fn verify(context: &mut X509StoreContextRef) -> bool {
+        let body = || {
+            let Some(bundles) = bundles(context) else {
+                return Some(context.verify_cert().unwrap_or(false));
+            };
+            bundles.budget.reset();
+            let own = sent(context);
+            // Its key is used once more, for the signature of the handshake (RFC 8446 §4.4.3): the handshake ends here.
+            let Some((_, all)) = own.filter(|(own, _)| is_quick(own)) else {
+                context.set_error(REFUSED);
+                return Some(false);
+            };
+            // All that are not the peer's own may be issuers in its chain.
+            let is_paid = |(place, one)| match place {
+                0 => microseconds(one).is_some_and(|cost| bundles.budget.spend(cost)),
+                _ => bundles.pays_for(one),
+            };
+            if !all.is_some_and(|all| all.enumerate().all(is_paid)) {
+                context.set_error(REFUSED);
+                return Some(true);
+            }
+            // SAFETY: the verification is alive, and `after` is a callback for one.
+            unsafe { ffi::X509_STORE_CTX_set_verify_cb(context.as_ptr(), Some(after)) };
+            let is_done = context.verify_cert().unwrap_or(false);
+            if !is_done && context.error() == X509VerifyResult::OK {
+                context.set_error(REFUSED);
+            }
+            Some(true)
+        };
+        contain(false, body, false)
     }
 }
 
