@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
 
-/// The whole text.
+/// Asks nginx, or decides from manifests, and answers the text or JSON that is printed.
 pub async fn run(question: &Question) -> anyhow::Result<String> {
     let mut asked = asked(&question.request, &question.headers)?;
     if asked.port == 0 {
