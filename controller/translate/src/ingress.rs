@@ -337,11 +337,15 @@ fn leads(ingress: &Key, target: &Target, field: &str, notes: &mut Vec<Note>) -> 
         Target::Service { name, port } => {
             let service = Key::new(&ingress.namespace, name);
             if name.contains('/') {
-                notes.push(Note::rejected(format!("{field}.service.name: {name:?} is not a name")));
+                notes.push(Note::rejected(format!(
+                    "{field}.service.name: {name:?} is not the name of a Service: correct it"
+                )));
                 return None;
             }
             if matches!(port, Port::Name(name) if name.contains('/')) {
-                notes.push(Note::rejected(format!("{field}.service.port: {port} is not a name")));
+                notes.push(Note::rejected(format!(
+                    "{field}.service.port: {port} is not the name of a port: correct it"
+                )));
                 return None;
             }
             match BackendId::parse(format!("{service}/{port}")) {
