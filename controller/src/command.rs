@@ -54,7 +54,7 @@ pub enum Tool {
     ///
     /// It asks the nginx that runs, or with --folder translates a folder of manifests.
     #[command(override_usage = "oxigress explain [OPTIONS] [METHOD] URL")]
-    Explain(Box<Question>),
+    Explain(Box<ExplainArgs>),
     /// Ask two gateways the same requests, and print where their answers differ
     ///
     /// It sends GET and HEAD only, unless --methods says otherwise. It exits with 0 if all answers are the same or differ
@@ -129,7 +129,7 @@ pub enum OfHost {
 
 /// The request that `oxigress explain` is about.
 #[derive(Args, Debug)]
-pub struct Question {
+pub struct ExplainArgs {
     /// Method, GET if left out, and URL such as https://shop.example.com/cart?id=1
     #[arg(required = true, num_args = 1..=2, value_names = ["METHOD", "URL"])]
     pub request: Vec<String>,

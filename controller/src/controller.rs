@@ -10,7 +10,7 @@ pub use start::run;
 use crate::metrics::{self, ChangeToLive, Scrape};
 use changes::changes;
 use oxigress_admission::ReviewRequest;
-use oxigress_dashboard::Question;
+use oxigress_dashboard::DashboardQuery;
 use oxigress_objects::external_name::DnsName;
 use oxigress_objects::verdict::{Severity, VerdictChanges};
 use oxigress_objects::{Changed, Kind, World};
@@ -119,7 +119,7 @@ impl Controller {
         (mut arrival, mut conf_arrival): (Arrival, Arrival),
         mut scrapes: mpsc::Receiver<Scrape>,
         mut reviews: mpsc::Receiver<ReviewRequest>,
-        mut dashboard_queries: mpsc::Receiver<Question>,
+        mut dashboard_queries: mpsc::Receiver<DashboardQuery>,
     ) {
         let mut look_at = Instant::now() + LOOK;
         let mut closed_at = None;
@@ -208,7 +208,7 @@ impl Controller {
     }
 
     /// Answers a query of the dashboard from what is served now.
-    fn answer_dashboard(&self, query: Question) {
+    fn answer_dashboard(&self, query: DashboardQuery) {
         let writes = Writes { applied_at: self.applied_at, ..self.publisher.writes() };
         query.answer(&oxigress_dashboard::View {
             world: &self.world,

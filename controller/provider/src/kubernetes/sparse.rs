@@ -205,7 +205,7 @@ impl Sparse {
             return;
         }
         self.asked = self.asked.wrapping_add(1);
-        let question = Question {
+        let question = ObjectGet {
             client: self.client.clone(),
             id: id.clone(),
             subject,
@@ -227,7 +227,7 @@ impl Drop for Sparse {
 }
 
 /// A request for one object.
-struct Question {
+struct ObjectGet {
     client: Client,
     id: ObjectRef,
     subject: usize,
@@ -236,7 +236,7 @@ struct Question {
     slots: Arc<Semaphore>,
 }
 
-impl Question {
+impl ObjectGet {
     async fn ask(self) {
         let mut failures = 0_u32;
         let found = loop {
