@@ -73,12 +73,8 @@ pub fn parse(
     if let Some(unread) = refuse(world, options, key, ingress) {
         return unread;
     }
-    let context = IngressContext {
-        world,
-        ingress: key,
-        defaults: &settings.defaults,
-        https_port: options.https_port,
-    };
+    let (defaults, https_port) = (&settings.defaults, options.https_port);
+    let context = IngressContext { world, ingress: key, defaults, https_port };
     let annotation::Read { annotations, mut host, mut notes, referred, bundles } =
         annotation::parse(
             context,
