@@ -65,7 +65,7 @@ pub enum ClusterError {
         "the pod has no usable service account ({0}): set automountServiceAccountToken, or give --kubeconfig"
     )]
     ServiceAccount(#[from] kube::config::InClusterError),
-    /// No answer.
+    /// The API server does not answer.
     #[error(
         "the API server at {url} does not answer: {why}: start it, or name another one with --kubeconfig or \
          --apiserver-host"

@@ -22,7 +22,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// A command.
+/// A command that reads from, or checks, what the program would serve or serves.
 #[derive(Debug, Subcommand)]
 #[allow(missing_docs, reason = "clap shows the texts below")]
 pub enum Tool {
@@ -54,7 +54,7 @@ pub enum Tool {
     ///
     /// It asks the nginx that runs, or with --folder translates a folder of manifests.
     #[command(override_usage = "oxigress explain [OPTIONS] [METHOD] URL")]
-    Explain(Box<Question>),
+    Explain(Box<ExplainArgs>),
     /// Ask two gateways the same requests, and print where their answers differ
     ///
     /// It sends GET and HEAD only, unless --methods says otherwise. It exits with 0 if all answers are the same or differ
@@ -82,7 +82,7 @@ pub enum Tool {
     },
 }
 
-/// Where the program runs.
+/// Where the runtime folder of the running program is.
 #[derive(Args, Debug)]
 pub struct RuntimeArgs {
     /// Runtime folder of the program
@@ -101,7 +101,7 @@ fn socket(runtime_dir: &Path) -> PathBuf {
     runtime_dir.join("configuration.sock")
 }
 
-/// Backends.
+/// Which backends `oxigress backends` prints.
 #[derive(Debug, Subcommand)]
 #[allow(missing_docs, reason = "clap shows the texts below")]
 pub enum Which {
@@ -116,7 +116,7 @@ pub enum Which {
     },
 }
 
-/// Certificates.
+/// Which certificate `oxigress certs` prints.
 #[derive(Debug, Subcommand)]
 #[allow(missing_docs, reason = "clap shows the texts below")]
 pub enum OfHost {
@@ -127,9 +127,9 @@ pub enum OfHost {
     },
 }
 
-/// A request to explain.
+/// The request that `oxigress explain` is about.
 #[derive(Args, Debug)]
-pub struct Question {
+pub struct ExplainArgs {
     /// Method, GET if left out, and URL such as https://shop.example.com/cart?id=1
     #[arg(required = true, num_args = 1..=2, value_names = ["METHOD", "URL"])]
     pub request: Vec<String>,
@@ -173,7 +173,7 @@ struct Dbg {
 
 /// What a command line asks for.
 pub enum Invocation {
-    /// This program.
+    /// The program was called under its own name.
     Oxigress(Box<Cli>),
     /// The plugin of kubectl, with its arguments.
     Plugin(Vec<OsString>),
@@ -204,7 +204,7 @@ pub fn run_plugin(arguments: Vec<OsString>) -> anyhow::Result<ExitCode> {
     plugin::run(arguments)
 }
 
-/// Runs a command.
+/// Runs a command and prints its result to standard output.
 pub async fn run(tool: Tool) -> anyhow::Result<ExitCode> {
     let text = match tool {
         Tool::Compare(comparison) => return Ok(compare::run(&comparison).await),

@@ -10,7 +10,7 @@ pub use start::run;
 use crate::metrics::{self, ChangeToLive, Scrape};
 use changes::changes;
 use oxigress_admission::ReviewRequest;
-use oxigress_dashboard::Question;
+use oxigress_dashboard::DashboardQuery;
 use oxigress_objects::external_name::DnsName;
 use oxigress_objects::verdict::{Severity, VerdictChanges};
 use oxigress_objects::{Changed, Kind, World};
@@ -36,7 +36,7 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-/// How often nginx is asked whether it still has what it was given.
+/// How often nginx is asked which generation it has, to notice that it has lost what was sent.
 const LOOK: Duration = Duration::from_secs(1);
 /// Between two looks because a connection was closed: an nginx that is short of connections closes idle ones as
 /// fast as they come.
@@ -59,7 +59,7 @@ fn owner_of<'t>(translator: &'t Translator, place: OwnedHost<'_>) -> Option<Host
 
 type Completion = (Client, Duration, Result<Answer, ClientError>);
 
-/// The one request to nginx, which has the client while it is under way.
+/// The connection to nginx's configuration endpoint, which has one request at a time.
 enum Connection {
     Idle(Client),
     Busy(Pin<Box<dyn Future<Output = Completion> + Send>>),
@@ -83,9 +83,9 @@ struct Controller {
     reviews: Reviews,
     publisher: Publisher,
     connection: Connection,
-    /// Nothing is sent before, unless something changes.
+    /// The time before which nothing is sent, unless something changes.
     wait_until: Instant,
-    /// The source has told all there was at start: before that, nothing is published.
+    /// The provider has listed all objects at start: before that, nothing is published.
     has_all: bool,
     /// Something cannot be read and never could be.
     is_incomplete: bool,
@@ -99,11 +99,11 @@ struct Controller {
     answers_by: Option<Instant>,
     /// Whether the API server is heard; none: a folder is served.
     watch_health: Option<Arc<WatchHealth>>,
-    /// Where the nginx role tells what of it stands in nginx.conf.
+    /// The file in which the nginx role confirms what of it stands in nginx.conf.
     conf_served: PathBuf,
-    /// Until then the first publication waits for that.
+    /// Until then the first publication waits for that file.
     conf_by: Option<Instant>,
-    /// How long changes take.
+    /// How long changes take from the provider until nginx serves them.
     live: ChangeToLive,
     /// The task that exports spans of requests.
     telemetry: Telemetry,
@@ -119,7 +119,7 @@ impl Controller {
         (mut arrival, mut conf_arrival): (Arrival, Arrival),
         mut scrapes: mpsc::Receiver<Scrape>,
         mut reviews: mpsc::Receiver<ReviewRequest>,
-        mut dashboard_queries: mpsc::Receiver<Question>,
+        mut dashboard_queries: mpsc::Receiver<DashboardQuery>,
     ) {
         let mut look_at = Instant::now() + LOOK;
         let mut closed_at = None;
@@ -207,8 +207,8 @@ impl Controller {
         }
     }
 
-    /// Answers the dashboard.
-    fn answer_dashboard(&self, query: Question) {
+    /// Answers a query of the dashboard from what is served now.
+    fn answer_dashboard(&self, query: DashboardQuery) {
         let writes = Writes { applied_at: self.applied_at, ..self.publisher.writes() };
         query.answer(&oxigress_dashboard::View {
             world: &self.world,
@@ -258,7 +258,7 @@ impl Controller {
         }
     }
 
-    /// Tells the publisher of an answer.
+    /// Passes nginx's answer to the publisher, reports records that are withheld, and asks for a larger zone.
     fn take_answer(&mut self, answer: Result<Answer, ClientError>, took: Duration) -> Next {
         let translator = &self.translator;
         let owner = |place: OwnedHost<'_>| owner_of(translator, place);
@@ -271,7 +271,7 @@ impl Controller {
         next
     }
 
-    /// Tells whoever wrote an object what nginx does not get of it.
+    /// Reports to the status of each object which of its records nginx does not get.
     fn report_withheld(&mut self) {
         if let Some(withheld) = self.publisher.take_withheld() {
             let item = |(item, reason): (Item, Reason)| WithheldItem {
@@ -385,7 +385,7 @@ impl Controller {
         }
     }
 
-    /// Tells whoever wrote an object that its change waits.
+    /// Reports to the status of each object whose change waits for its namespace's share of time.
     fn report_waiting(&mut self) {
         let news = self.pace.take_news();
         if !news.is_empty() {

@@ -81,7 +81,7 @@ impl Cli {
     }
 }
 
-/// What the operator says.
+/// The flags of the command line.
 #[derive(Args, Clone, Debug)]
 pub struct Flags {
     /// Serve a folder of manifests in place of a cluster: *.yaml, *.yml, *.json
@@ -279,7 +279,7 @@ pub enum Journal {
     Off,
 }
 
-/// Values of --host-ownership.
+/// The values of --host-ownership, which [`HostOwnership`](oxigress_translate::HostOwnership) explains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Ownership {
     /// Every namespace may set everything, as in ingress-nginx
@@ -402,7 +402,7 @@ fn worker_processes(text: &str) -> Result<WorkerProcesses, String> {
     }
 }
 
-/// Bytes of shared memory.
+/// A number of bytes of shared memory, such as `64m`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ZoneSize(pub u64);
 

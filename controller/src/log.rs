@@ -27,7 +27,7 @@ const OTHERS: &str = "kube_client=off,kube_runtime=error";
 
 static QUEUE: Queue = Queue::new();
 
-/// Whose lines they are.
+/// Who reads the lines on standard error, which decides whether they have the time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reader {
     /// The program runs for months: each line has the time.

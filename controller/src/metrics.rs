@@ -22,7 +22,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
 
-/// Collects the parts.
+/// Collects the text of `/metrics` from the controller, nginx and this process.
 pub struct Metrics {
     /// Without it nothing is known but this process.
     is_enabled: bool,

@@ -3,12 +3,12 @@
 //! Shape:   nginx runs the phase again when an answer has come, and everything is looked at again; what took time
 //!          is in the request's [`Progress`].
 
+pub mod auth_subrequest;
 pub mod buffers;
 pub mod limits;
 pub mod password;
 pub mod phase;
 pub mod preaccess;
-pub mod question;
 pub mod rules;
 
 pub use rules::{External, Known, Rules};

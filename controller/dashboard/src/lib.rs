@@ -1,7 +1,7 @@
 //! The dashboard: a page about what is served, for people, and the JSON that it is made of.
 //!
 //! Shape:   [`Dashboard`] answers HTTP. What the controller knows it asks the controller's loop for, a page of rows at a
-//!          time ([`Question`], [`View`]); what nginx knows, nginx. It keeps no copy of either.
+//!          time ([`DashboardQuery`], [`View`]); what nginx knows, nginx. It keeps no copy of either.
 //! Errors:  a question that is not understood gets 400; what nginx does not tell is left out.
 //! Rejected: a framework for HTTP and one for pages, since the controller's other servers are hyper's with the same bounds
 //!           on connections, and the page is one file that the rows are put into.
@@ -10,11 +10,11 @@
 #![forbid(unsafe_code)]
 
 mod access;
-mod question;
+mod query;
 mod rows;
 mod server;
 mod traffic;
 
 pub use access::{Access, AccessError};
-pub use question::{Kind, Question, View};
+pub use query::{DashboardQuery, Kind, View};
 pub use server::Dashboard;

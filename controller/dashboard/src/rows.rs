@@ -2,7 +2,7 @@
 //!
 //! Nothing secret is in a row: of policies only the names, of certificates what every client sees.
 
-use crate::question::{Kind, View};
+use crate::query::{Kind, View};
 use oxigress_core::model::policy::Policies;
 use oxigress_core::model::{BackendId, Rule};
 use oxigress_objects::verdict::Severity;

@@ -1,7 +1,7 @@
 //! The HTTP of the dashboard: the page, its JSON, and the events that keep it live.
 
 use crate::access::{Access, COOKIE_NAME};
-use crate::question::{Kind, Question};
+use crate::query::{DashboardQuery, Kind};
 use crate::rows::MOST;
 use crate::traffic;
 use bytes::Bytes;
@@ -14,7 +14,7 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper::service::service_fn;
-use oxigress_core::explain::Asked;
+use oxigress_core::explain::ExplainRequest;
 use oxigress_core::text::percent;
 use oxigress_net::connections::{self, Bounds, ConnectionSlot, PROXIED};
 use oxigress_net::socket;
@@ -45,12 +45,12 @@ pub struct Dashboard {
     access: Access,
     configuration: PathBuf,
     status: PathBuf,
-    questions: mpsc::Sender<Question>,
+    questions: mpsc::Sender<DashboardQuery>,
 }
 
 impl Dashboard {
     /// With nginx's two sockets. The controller's loop answers what is sent to the receiver.
-    pub fn new(access: Access, sockets: [PathBuf; 2]) -> (Self, mpsc::Receiver<Question>) {
+    pub fn new(access: Access, sockets: [PathBuf; 2]) -> (Self, mpsc::Receiver<DashboardQuery>) {
         let (questions, receiver) = mpsc::channel(8);
         let [configuration, status] = sockets;
         (Dashboard { access, configuration, status, questions }, receiver)
@@ -112,8 +112,8 @@ impl Dashboard {
 
     async fn ask(&self, kind: Option<Kind>, offset: usize, limit: usize, text: String) -> Value {
         let (reply, answer) = oneshot::channel();
-        let question = Question { kind, offset, limit, text, reply };
-        match self.questions.send(question).await {
+        let query = DashboardQuery { kind, offset, limit, text, reply };
+        match self.questions.send(query).await {
             Ok(()) => answer.await.unwrap_or_default(),
             Err(_) => Value::Null,
         }
@@ -137,7 +137,7 @@ impl Dashboard {
     async fn explain(&self, query: &str) -> Response<Body> {
         let asked = query.split('&').filter(|pair| !pair.starts_with("token="));
         let asked = asked.collect::<Vec<_>>().join("&");
-        match Asked::from_query(asked.as_bytes()) {
+        match ExplainRequest::from_query(asked.as_bytes()) {
             Ok(asked) => {
                 self.of_nginx(&format!("/configuration/explain?{}", asked.to_query())).await
             }

@@ -117,7 +117,7 @@ impl Kubernetes {
         self.watch_health.clone()
     }
 
-    /// Whoever is not watched is no outage.
+    /// Tells the watch health of subjects that are not watched, so that they do not count as an outage.
     fn report_watches_not_started(&self) {
         for (number, watch) in self.watches.iter().enumerate() {
             if !watch.is_started && !watch.subject.is_sparse() {
@@ -394,7 +394,7 @@ impl Kubernetes {
     }
 }
 
-/// Which watch tells of an object, and whether it is in the world.
+/// Finds the watch that covers an object, by its index, and whether the object is in the world.
 fn watch_of(watches: &[Watch]) -> impl Fn(&ObjectRef) -> Option<(usize, bool)> {
     |id| {
         let mut numbered = watches.iter().enumerate();

@@ -87,7 +87,7 @@ pub enum Next {
 enum First {
     /// Everything is sent, and nothing else stays.
     Whole,
-    /// What nginx has decides.
+    /// The generation that nginx has decides, and is asked for.
     Look,
     /// What is known is added, and nothing is taken away.
     Additions,

@@ -17,21 +17,21 @@ pub const OPERATOR: &str = "";
 pub struct View<'s> {
     /// Everything that is to be served.
     pub snapshot: &'s Snapshot,
-    /// Whose a host is; `None`: no object names it.
+    /// Answers the owner of a host; `None`: no object names the host.
     pub owner: &'s dyn Fn(OwnedHost<'_>) -> Option<HostOwner<'s>>,
 }
 
-/// Where a host has an owner.
+/// A host that may have an owner: among Ingresses, or at a listener of a Gateway.
 #[derive(Clone, Copy, Debug)]
 pub enum OwnedHost<'p> {
-    /// Where Ingresses are served.
+    /// The host as Ingresses name it.
     Ingresses(&'p HostPattern),
-    /// At a listener of a Gateway.
+    /// The host at a listener of a Gateway.
     Listener(&'p ListenerHost),
 }
 
 impl<'p> OwnedHost<'p> {
-    /// The host.
+    /// The host, without its listener.
     pub fn host(self) -> &'p HostPattern {
         match self {
             OwnedHost::Ingresses(host) => host,
@@ -128,7 +128,7 @@ impl<'s> Owners<'s> {
         all
     }
 
-    /// Whose a record is; the operator's, if no namespace needs it.
+    /// The namespaces that a record is there for; the operator's, if no namespace needs it.
     pub fn get(&self, kind: Kind, key: &str) -> Owner<'s> {
         let operator = || Owner { namespaces: vec![OPERATOR], ..Owner::default() };
         let known = match kind {

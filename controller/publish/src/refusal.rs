@@ -12,7 +12,7 @@ use oxigress_core::record::table::{Operations, RecordRef};
 use oxigress_core::wire::native::{Patch, Problem};
 use std::collections::BTreeMap;
 
-/// What nginx refused.
+/// The records that an answer of nginx refuses, or the body as a whole.
 enum Refused<'s> {
     /// The refused PUT had this snapshot.
     Whole(&'s Snapshot),

@@ -9,7 +9,7 @@ pub struct Defaults {
     pub policies: Policies,
     /// How requests are traced where an Ingress alone asks for it.
     pub tracing: Tracing,
-    /// The key allow-cross-namespace-resources.
+    /// The key allow-cross-namespace-resources: annotations may name Secrets and ConfigMaps of other namespaces.
     pub cross_namespace: bool,
     /// `allow-snippet-annotations`: what snippets say is carried out.
     pub allows_snippets: bool,
@@ -19,9 +19,9 @@ pub struct Defaults {
     pub no_auth_locations: Vec<String>,
     /// `global-allowed-response-headers`: names that `custom-headers` may set, in lower case.
     pub allowed_response_headers: Vec<String>,
-    /// The key limit-req-status-code.
+    /// The key limit-req-status-code: the answer to a request over a rate limit.
     pub limit_request_status: u16,
-    /// The key limit-conn-status-code.
+    /// The key limit-conn-status-code: the answer to a request over a limit of connections.
     pub limit_connection_status: u16,
 }
 

@@ -298,7 +298,7 @@ pub fn media_types(text: &str) -> Option<String> {
     }
 }
 
-/// Reads one media type.
+/// Reads a media type such as `text/html`; `None`: it is none.
 pub fn media_type(text: &str) -> Option<String> {
     plain(text, b"/+-._").filter(|text| text.contains('/'))
 }

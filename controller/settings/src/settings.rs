@@ -80,11 +80,11 @@ impl Default for Settings {
 /// What the admission webhook refuses beside what translate rejects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Admission {
-    /// The key strict-validate-path-type.
+    /// The key strict-validate-path-type: an Ingress whose Exact or Prefix path is no plain path is refused.
     pub strict_path_type: bool,
-    /// The key annotation-value-word-blocklist.
+    /// The key annotation-value-word-blocklist: an annotation whose value has one of these words is refused.
     pub blocked_words: Vec<String>,
-    /// The key allow-snippet-annotations.
+    /// The key allow-snippet-annotations: an Ingress is not refused for having a snippet.
     pub allows_snippets: bool,
 }
 

@@ -14,7 +14,7 @@ pub const MAX_BATCH: u64 = 8_192;
 pub struct TracingSettings {
     /// enable-opentelemetry: where no Ingress says otherwise.
     pub is_enabled: bool,
-    /// Where spans go.
+    /// The collector that spans are exported to.
     pub exporter: Exporter,
     pub(crate) operation: Option<Template>,
     pub(crate) trusts_client: bool,
@@ -23,7 +23,7 @@ pub struct TracingSettings {
     pub(crate) ratio: Sampling,
 }
 
-/// Which traces are sampled.
+/// The key otel-sampler: which traces are sampled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sampler {
     AlwaysOn,
@@ -40,7 +40,7 @@ pub struct Exporter {
     pub port: u16,
     /// What the collector speaks on it.
     pub protocol: Protocol,
-    /// `service.name` of all spans.
+    /// The value of `service.name` in all spans.
     pub service_name: String,
     /// Spans that wait at most. Those beyond it are dropped and counted.
     pub queue: usize,
@@ -50,7 +50,7 @@ pub struct Exporter {
     pub batch: usize,
 }
 
-/// How spans are sent.
+/// The OTLP transport by which spans are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// OTLP over gRPC, without TLS.

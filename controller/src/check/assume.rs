@@ -40,7 +40,7 @@ const OTHERS: [&str; 22] = [
 const POD: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 const CLUSTER_IP: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
 
-/// What was assumed.
+/// What `check` assumed about the cluster, since the manifests do not say.
 #[derive(Clone, Debug, Default)]
 pub struct Assumed {
     /// The objects are of manifests, so what they name may be elsewhere.
@@ -49,11 +49,11 @@ pub struct Assumed {
     pub classes: BTreeSet<String>,
     /// Ingresses without a class: they are taken for those of the default class.
     pub without_class: usize,
-    /// Objects that something names.
+    /// Objects that the manifests refer to and do not have.
     pub objects: BTreeSet<ObjectRef>,
 }
 
-/// Adds classes and endpoints.
+/// Adds the IngressClasses and endpoints that a cluster would have, and answers what was added.
 pub fn complete(world: &mut World, options: &mut Options) -> Assumed {
     let mut assumed = Assumed { is_of_manifests: true, ..Assumed::default() };
     let mut seen = Vec::new();

@@ -22,7 +22,7 @@ const STANDARD_INPUT: &str = "standard input";
 pub enum Source {
     /// The objects are read from an API server.
     Cluster,
-    /// `-`
+    /// The manifests come from standard input, which `-` names.
     StandardInput,
     /// A file or a folder.
     Path(PathBuf),
@@ -38,7 +38,7 @@ impl Source {
         }
     }
 
-    /// Everything there is, once.
+    /// Reads all objects once, without watching for changes.
     pub async fn read(&self, flags: &Flags) -> anyhow::Result<Batch> {
         match self {
             Source::Cluster => read_cluster(flags).await,

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// What `oxigress check` reports, also as JSON.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// How many.
+    /// The numbers of objects that are served, served differently and not served.
     pub summary: Summary,
     /// What manifests leave to the cluster, in sentences.
     pub assumed: Vec<String>,
@@ -57,7 +57,7 @@ pub struct Finding {
     pub outcome: ObjectOutcome,
     /// The cause and the remedy; names of one object stand as `…` where its objects differ in them.
     pub cause: String,
-    /// Whom it concerns.
+    /// The objects that the finding concerns.
     pub objects: Vec<Concerned>,
 }
 

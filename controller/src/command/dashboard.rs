@@ -7,10 +7,10 @@ use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 use tokio::net::TcpStream;
 
-/// The port by default.
+/// The port of the dashboard where --dashboard-address is not given.
 pub const PORT: &str = "10253";
 
-/// Which dashboard.
+/// The address of the dashboard, and whether a browser opens it.
 #[derive(Args, Debug)]
 pub struct DashboardArgs {
     /// What --dashboard-address of the program says

@@ -1,8 +1,8 @@
 //! `oxigress explain`: where a request goes, of a running nginx or of a folder of manifests, readable or as JSON.
 
-use super::{Output, Question, read, socket};
+use super::{ExplainArgs, Output, read, socket};
 use anyhow::{Context, bail};
-use oxigress_core::explain::{self, Asked, Backend, Explanation, Rule};
+use oxigress_core::explain::{self, Backend, ExplainRequest, Explanation, Rule};
 use oxigress_core::patterns::Patterns;
 use oxigress_core::record::{Kind, snapshot_records};
 use oxigress_objects::{Changed, World};
@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
 
-/// The whole text.
-pub async fn run(question: &Question) -> anyhow::Result<String> {
+/// Asks nginx, or decides from manifests, and answers the text or JSON that is printed.
+pub async fn run(question: &ExplainArgs) -> anyhow::Result<String> {
     let mut asked = asked(&question.request, &question.headers)?;
     if asked.port == 0 {
         let flags = &question.flags;
@@ -34,7 +34,11 @@ pub async fn run(question: &Question) -> anyhow::Result<String> {
     }
 }
 
-fn of_folder(folder: &Path, question: &Question, asked: &Asked) -> anyhow::Result<Explanation> {
+fn of_folder(
+    folder: &Path,
+    question: &ExplainArgs,
+    asked: &ExplainRequest,
+) -> anyhow::Result<Explanation> {
     let batch = Folder::read_once(folder).with_context(|| format!("{}", folder.display()))?;
     let flags = question.flags.of_folder(Some(folder));
     let mut world = World::default();
@@ -48,7 +52,7 @@ fn of_folder(folder: &Path, question: &Question, asked: &Asked) -> anyhow::Resul
 }
 
 /// The request that was written on the command line.
-fn asked(request: &[String], headers: &[String]) -> anyhow::Result<Asked> {
+fn asked(request: &[String], headers: &[String]) -> anyhow::Result<ExplainRequest> {
     let (method, url) = match request {
         [url] => ("GET", url),
         [method, url] => (method.as_str(), url),
@@ -76,11 +80,11 @@ fn asked(request: &[String], headers: &[String]) -> anyhow::Result<Asked> {
         }
     }
     let (method, target) = (method.into(), target.into());
-    Ok(Asked { method, is_https, host, port, target, headers: all })
+    Ok(ExplainRequest { method, is_https, host, port, target, headers: all })
 }
 
 /// For people. Names and paths are users' texts: a terminal gets no control byte of them.
-fn text(asked: &Asked, told: &Explanation) -> String {
+fn text(asked: &ExplainRequest, told: &Explanation) -> String {
     let scheme = if asked.is_https { "https" } else { "http" };
     let mut out = String::new();
     let mut line = |title: &str, text: &str| {
@@ -153,7 +157,7 @@ fn write_backend(backend: &Backend, line: &mut impl FnMut(&str, &str)) {
 mod tests {
     use super::*;
 
-    fn request(words: &[&str], headers: &[&str]) -> anyhow::Result<Asked> {
+    fn request(words: &[&str], headers: &[&str]) -> anyhow::Result<ExplainRequest> {
         let owned = |all: &[&str]| all.iter().map(|text| String::from(*text)).collect::<Vec<_>>();
         asked(&owned(words), &owned(headers))
     }
@@ -164,7 +168,7 @@ mod tests {
             request(&["POST", "https://Shop.test:8443/a?b=1"], &["X-A:b:c", "Host: x.test"])
                 .unwrap();
         let headers = vec![("X-A".to_owned(), "b:c".to_owned())];
-        let expected = Asked {
+        let expected = ExplainRequest {
             method: "POST".into(),
             is_https: true,
             host: "x.test".into(),

@@ -37,7 +37,7 @@ fn name(backend: &Value) -> &str {
     backend.get("name").and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Backends in ingress-nginx's format.
+/// Reads the backends in ingress-nginx's format from nginx.
 pub async fn backends(socket: &Path, which: Which) -> anyhow::Result<String> {
     let all = get_json(socket, "/configuration/backends").await?;
     let list = all.as_array().map(Vec::as_slice).unwrap_or_default();

@@ -6,7 +6,7 @@ use crate::metrics::{ChangeToLive, Metrics};
 use crate::{cluster, health, local, parent};
 use anyhow::Context;
 use oxigress_admission::{Checks, ReviewRequest, Webhook};
-use oxigress_dashboard::{Access, Dashboard, Question};
+use oxigress_dashboard::{Access, Dashboard, DashboardQuery};
 use oxigress_objects::World;
 use oxigress_provider::dns::Resolver;
 use oxigress_provider::folder::Folder;
@@ -180,7 +180,7 @@ fn start_status(
 async fn start_dashboard(
     flags: &Flags,
     runtime: &Runtime,
-) -> anyhow::Result<mpsc::Receiver<Question>> {
+) -> anyhow::Result<mpsc::Receiver<DashboardQuery>> {
     let address = flags.dashboard_address.0;
     let Some(address) = address else { return Ok(mpsc::channel(1).1) };
     let access = Access::new(address, flags.dashboard_token_file.clone())?;

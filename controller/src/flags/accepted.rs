@@ -40,12 +40,12 @@ const FLAGS: &[(&str, bool)] = &[
     ("vmodule", false),
 ];
 
-/// Those that were given.
+/// The flags of ingress-nginx that were given and have no effect here.
 #[derive(Clone, Debug, Default)]
 pub struct Accepted(Vec<&'static str>);
 
 impl Accepted {
-    /// Their names.
+    /// The names of these flags, without leading dashes.
     pub fn given(&self) -> &[&'static str] {
         &self.0
     }

@@ -151,7 +151,7 @@ impl Flags {
         self.own_ports().chain(self.client_ports())
     }
 
-    /// Ports that are taken.
+    /// The ports that the program itself listens on, each with the flag that says so.
     fn reserved_ports(&self) -> BTreeMap<u16, &'static str> {
         self.all_ports().collect()
     }

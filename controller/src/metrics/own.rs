@@ -12,11 +12,11 @@ use std::collections::BTreeMap;
 use std::time::SystemTime;
 use tokio::sync::oneshot;
 
-/// Somebody asks.
+/// A request for the controller's part of `/metrics`.
 pub struct Scrape {
     /// The labels that every series has.
     pub constant: Vec<(String, String)>,
-    /// Where the text goes.
+    /// The channel that the text is sent to.
     pub reply: oneshot::Sender<String>,
 }
 

@@ -32,7 +32,7 @@ const MAX_SAID: usize = 8;
 /// Between tries while the API server does not answer.
 const UNREACHABLE: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(30)];
 
-/// What saying something draws.
+/// What one Event takes from the bucket, in millionths.
 const ONE: u64 = 1_000_000;
 /// What an object and all objects together may say.
 const OF_ONE: Rate = Rate { full: 10 * ONE, period: Duration::from_secs(300) };
@@ -55,7 +55,7 @@ pub struct Draft {
     pub count: u32,
 }
 
-/// What became of a draft.
+/// What became of an Event that was to be written.
 #[derive(Debug)]
 pub enum EventOutcome {
     /// The Event is written.

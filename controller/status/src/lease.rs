@@ -62,7 +62,7 @@ pub struct Election {
 /// What is to be written.
 #[derive(Debug, PartialEq)]
 pub enum Claim {
-    /// There is no Lease.
+    /// The Lease does not exist and is to be made.
     Create(Lease),
     /// It must still be the one that was seen.
     Replace(Lease),
@@ -196,7 +196,7 @@ fn holder(lease: &Lease) -> &str {
 /// Why nothing was written or read.
 #[derive(Debug, thiserror::Error)]
 pub enum LeaseError {
-    /// Another replica was faster.
+    /// Another replica has written the Lease meanwhile.
     #[error("another replica updated the Lease first")]
     Conflict,
     /// The API server refused or did not answer.

@@ -38,7 +38,7 @@ pub enum Change {
 }
 
 impl Update {
-    /// What came later counts.
+    /// Adds a later update, whose word counts where both speak of one object.
     fn merge(&mut self, news: Update) {
         self.published.extend(news.published);
         self.acceptances.extend(news.acceptances);

@@ -46,7 +46,7 @@ pub enum WriteOutcome {
     Conflict,
     /// The Ingress is gone, so nothing is written.
     Gone,
-    /// It will be no better soon.
+    /// The API server refuses the write; it is tried again after a long pause.
     Refused(String),
     /// The API server does not answer; the text says why.
     Unreachable(String),

@@ -20,7 +20,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
-/// Writes at a time.
+/// How many status writes are under way at a time.
 const AT_ONCE: usize = 10;
 /// So long an API server may take for one answer.
 const TIMEOUT: Duration = Duration::from_secs(10);

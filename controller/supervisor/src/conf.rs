@@ -27,9 +27,9 @@ const WORKER_CONNECTIONS: u64 = 16_384;
 /// Open files of a worker and its connections: in this proportion the files do not run out first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Files {
-    /// `worker_rlimit_nofile`
+    /// The value of `worker_rlimit_nofile`: open files of one worker.
     pub max_open: u64,
-    /// `worker_connections`
+    /// The value of `worker_connections`.
     pub connections: u64,
 }
 
@@ -75,7 +75,7 @@ impl Files {
     }
 }
 
-/// What the machine contributes.
+/// What nginx.conf needs to know of the machine and its folders.
 #[derive(Clone, Debug, Default)]
 pub struct Machine {
     /// The user and group of workers, if the master runs as root.
@@ -86,13 +86,13 @@ pub struct Machine {
     pub backlog: u32,
     /// Hard limit of open files.
     pub open_files: u64,
-    /// Where requests are logged.
+    /// The file or device that requests are logged to.
     pub access_log: PathBuf,
     /// Files in the runtime folder stay in memory.
     pub is_memory_backed: bool,
     /// What the large buffers of a worker's requests may take; 0: as much as the module lets them.
     pub buffer_bytes: u64,
-    /// Of `--temp-dir`.
+    /// The folder of `--temp-dir` and its size; `None`: the flag is absent.
     pub temp: Option<Temp>,
 }
 

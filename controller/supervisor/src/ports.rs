@@ -16,7 +16,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// Why nginx is not started.
 #[derive(Debug, thiserror::Error)]
 pub enum PortError {
-    /// Somebody else listens.
+    /// Another program listens on the port.
     #[error("port {port} is in use: stop the program that listens there, or choose another {flag}")]
     Busy {
         /// The port that the flag names.
@@ -41,7 +41,7 @@ pub enum PortError {
         port: u16,
         /// The flag that names it.
         flag: &'static str,
-        /// What the kernel said.
+        /// The error of the system call.
         error: io::Error,
     },
 }

@@ -30,9 +30,9 @@ pub enum RuntimeError {
          `/ - _ . + @ ~`"
     )]
     Odd {
-        /// That names the folder.
+        /// The flag that names the folder.
         flag: &'static str,
-        /// As it is.
+        /// The folder as the flag names it.
         folder: PathBuf,
     },
     /// Another oxigress works in the folder.
@@ -41,11 +41,11 @@ pub enum RuntimeError {
     /// The file system says no.
     #[error("{path:?}: {error}: check that {flag} is a folder that this user may write to")]
     Io {
-        /// That names the folder.
+        /// The flag that names the folder.
         flag: &'static str,
-        /// What was touched.
+        /// The file or folder that the operation was on.
         path: PathBuf,
-        /// What it said.
+        /// The error of the system call.
         error: io::Error,
     },
 }
@@ -115,7 +115,7 @@ impl Runtime {
         self.folder.join(name)
     }
 
-    /// Where nginx takes configuration.
+    /// The Unix socket of nginx's configuration endpoint.
     pub fn socket(&self) -> PathBuf {
         self.file("configuration.sock")
     }

@@ -73,12 +73,8 @@ pub fn parse(
     if let Some(unread) = refuse(world, options, key, ingress) {
         return unread;
     }
-    let context = IngressContext {
-        world,
-        ingress: key,
-        defaults: &settings.defaults,
-        https_port: options.https_port,
-    };
+    let (defaults, https_port) = (&settings.defaults, options.https_port);
+    let context = IngressContext { world, ingress: key, defaults, https_port };
     let annotation::Read { annotations, mut host, mut notes, referred, bundles } =
         annotation::parse(
             context,
@@ -337,11 +333,15 @@ fn leads(ingress: &Key, target: &Target, field: &str, notes: &mut Vec<Note>) -> 
         Target::Service { name, port } => {
             let service = Key::new(&ingress.namespace, name);
             if name.contains('/') {
-                notes.push(Note::rejected(format!("{field}.service.name: {name:?} is not a name")));
+                notes.push(Note::rejected(format!(
+                    "{field}.service.name: {name:?} is not the name of a Service: correct it"
+                )));
                 return None;
             }
             if matches!(port, Port::Name(name) if name.contains('/')) {
-                notes.push(Note::rejected(format!("{field}.service.port: {port} is not a name")));
+                notes.push(Note::rejected(format!(
+                    "{field}.service.port: {port} is not the name of a port: correct it"
+                )));
                 return None;
             }
             match BackendId::parse(format!("{service}/{port}")) {

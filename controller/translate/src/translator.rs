@@ -298,7 +298,7 @@ impl Translator {
             settings.defaults.policies.redirect_port = Some(self.options.https_port);
         }
         if !world.config_maps.contains_key(&key) {
-            let message = "does not exist, but --configmap names it: the defaults are used";
+            let message = "does not exist, but --configmap names it: the defaults are used until it is created";
             notes.push(oxigress_objects::verdict::Note::warning(message));
         }
         let object = ObjectRef::new(Kind::ConfigMap, key);

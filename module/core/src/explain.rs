@@ -1,22 +1,22 @@
 //! Why a request goes where it goes: the rule that wins and those that lose, policies, backend and endpoints, from the
 //! records of one generation.
 //!
-//! Shape:   [`Asked`] in, [`Explanation`] out. The decision is [`decision::decide`], as in nginx's REWRITE phase, with a trace
+//! Shape:   [`ExplainRequest`] in, [`Explanation`] out. The decision is [`decision::decide`], as in nginx's REWRITE phase, with a trace
 //!          that records its steps.
 //! Errors:  none; what a real request would be refused for is the outcome. What only a connection knows (address,
 //!          client certificate, password) is not decided but named, in [`Explanation::conditions`].
 //! Secrets: keys, password hashes, queries of auth servers and values of headers that may be credentials are not in it.
 
-mod asked;
 mod offline;
 mod recording;
+mod request;
 mod serving;
 mod shown;
 
-pub(crate) use asked::AskedFacts;
-pub use asked::{Asked, InvalidQuery};
 pub(crate) use offline::Offline;
 pub(crate) use recording::Recording;
+pub(crate) use request::RequestFacts;
+pub use request::{ExplainRequest, InvalidQuery};
 
 use crate::decision::{self, Answer, Decision, Generation, Reason};
 use crate::model::{Algorithm, PathPattern};
@@ -170,7 +170,7 @@ pub struct Counted {
 /// Explains a request. `counted` knows endpoints by backend and place; offline nobody does.
 pub fn explain<'g>(
     records: &impl Records<'g>,
-    asked: &Asked,
+    asked: &ExplainRequest,
     patterns: &Patterns,
     counted: impl Fn(&[u8], usize) -> Option<Counted>,
 ) -> Explanation {
@@ -179,7 +179,7 @@ pub fn explain<'g>(
         let outcome = status(400, "nginx takes no such path");
         return Explanation { host, outcome, ..Explanation::default() };
     };
-    let facts = AskedFacts { asked, host: &host, path: &path };
+    let facts = RequestFacts { asked, host: &host, path: &path };
     let generation = Offline { records, patterns, counted: &counted };
     let mut trace = Recording::new(&host);
     let decision = decision::decide(&generation, &facts, &mut trace);

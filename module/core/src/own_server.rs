@@ -8,7 +8,7 @@
 use crate::decision::{
     self, Answer, CompiledPolicies, EndpointSet, Facts, Generation, Shown, Silent, SplitRequest,
 };
-use crate::explain::{Asked, AskedFacts};
+use crate::explain::{ExplainRequest, RequestFacts};
 use crate::model::policy::{Policies, Protocol};
 use crate::text::template::Part;
 use std::borrow::Cow;
@@ -110,7 +110,7 @@ pub fn find<'g, G: Generation<'g>>(
 ) -> Result<OwnServer, NoServer> {
     let Url { is_https, authority, target, reach, namespace } = *url;
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).map_err(|_| NoServer::NoHost);
-    let asked = Asked {
+    let asked = ExplainRequest {
         method: "GET".into(),
         is_https,
         host: text(authority)?,
@@ -133,7 +133,7 @@ pub fn find<'g, G: Generation<'g>>(
         };
     }
     let path = asked.normal_path().ok_or(NoServer::Unknown)?;
-    let url = AskedFacts { asked: &asked, host: &host, path: &path };
+    let url = RequestFacts { asked: &asked, host: &host, path: &path };
     let facts = Hop { client, url };
     let decision = decision::decide(generation, &facts, &mut Silent);
     let route = &decision.route;
@@ -208,7 +208,7 @@ fn rewritten(path: &[u8], args: &[u8]) -> Vec<u8> {
 /// The question as a decision reads it: its own URL, and all else of the client that it is asked for.
 struct Hop<'a, F> {
     client: &'a F,
-    url: AskedFacts<'a>,
+    url: RequestFacts<'a>,
 }
 
 impl<F: Facts> SplitRequest for Hop<'_, F> {
@@ -353,8 +353,8 @@ mod tests {
         let counted = |_: &[u8], _: usize| None::<Counted>;
         let patterns = Patterns::default();
         let generation = Offline { records: &&records, patterns: &patterns, counted: &counted };
-        let asked = Asked::from_query(b"host=a.test&path=/x").unwrap();
-        let client = AskedFacts { asked: &asked, host: "a.test", path: b"/x" };
+        let asked = ExplainRequest::from_query(b"host=a.test&path=/x").unwrap();
+        let client = RequestFacts { asked: &asked, host: "a.test", path: b"/x" };
         let (authority, target) = (url_host.as_bytes(), target.as_bytes());
         let namespace = namespace.as_bytes();
         find(&generation, &client, &Url { is_https: true, authority, target, reach, namespace })

@@ -25,13 +25,13 @@ impl Counted {
 }
 
 /// A request that is counted, until its pool goes.
-struct Begun {
+struct CountedBuffers {
     buffers: Rc<Buffers>,
     namespace: Box<[u8]>,
     bytes: u64,
 }
 
-impl Drop for Begun {
+impl Drop for CountedBuffers {
     fn drop(&mut self) {
         self.buffers.end(&self.namespace, self.bytes);
     }
@@ -47,12 +47,12 @@ pub fn decide(request: &Request<'_>, policies: &Compiled) -> Option<u16> {
         (Err(_), false) => Some(0),
     };
     let bytes = buffers::bytes_of(proxy, body);
-    if bytes == 0 || nginx.pool().kept::<Begun>().next().is_some() {
+    if bytes == 0 || nginx.pool().kept::<CountedBuffers>().next().is_some() {
         return None;
     }
     let counted = request.worker().part::<Counted>();
     let [_, namespace, ..] = request.route_names()?.texts;
-    let begun = counted.buffers.begin(namespace, bytes).map(|()| Begun {
+    let begun = counted.buffers.begin(namespace, bytes).map(|()| CountedBuffers {
         buffers: counted.buffers.clone(),
         namespace: namespace.into(),
         bytes,

@@ -86,7 +86,7 @@ impl Drop for Ticket {
 }
 
 /// What a request asks to have looked at.
-pub struct Asked<'a> {
+pub struct PasswordCheck<'a> {
     pub hash: &'a Hash,
     pub password: &'a [u8],
     /// The user is in the file.
@@ -97,11 +97,11 @@ pub struct Asked<'a> {
 }
 
 /// Looks at a password, now or when others are done; `false`: too many wait in its line.
-pub fn begin(request: &Request, worker: &Worker, asked: &Asked<'_>) -> bool {
+pub fn begin(request: &Request, worker: &Worker, asked: &PasswordCheck<'_>) -> bool {
     try_begin(request, worker, asked).is_some()
 }
 
-fn try_begin(request: &Request, worker: &Worker, asked: &Asked<'_>) -> Option<()> {
+fn try_begin(request: &Request, worker: &Worker, asked: &PasswordCheck<'_>) -> Option<()> {
     let checks = worker.part::<Checks>();
     let secret = Secret {
         hash: CString::from_vec_with_nul(asked.hash.with_nul().into()).ok()?,

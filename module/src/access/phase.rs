@@ -4,9 +4,9 @@
 use crate::access;
 use crate::access::AccessOutcome;
 use crate::access::Refusal;
+use crate::access::auth_subrequest;
+use crate::access::auth_subrequest::AuthSubrequest;
 use crate::access::password;
-use crate::access::question;
-use crate::access::question::Question;
 use crate::request::Request;
 use nginx::{Code, Next, PhaseHandler};
 use oxigress_core::policy::access::{Answer, Password};
@@ -19,7 +19,7 @@ use std::ptr::{NonNull, null};
 pub struct Progress {
     is_granted: Cell<bool>,
     password: Cell<Password>,
-    question: Cell<Option<NonNull<Question>>>,
+    auth: Cell<Option<NonNull<AuthSubrequest>>>,
 }
 
 impl Progress {
@@ -42,24 +42,23 @@ impl Progress {
         self.password.set(to);
     }
 
-    pub(crate) fn set_question(&self, to: &Question) {
-        self.question.set(Some(NonNull::from(to)));
+    pub(crate) fn set_auth(&self, to: &AuthSubrequest) {
+        self.auth.set(Some(NonNull::from(to)));
     }
 
-    pub(crate) fn question(&self) -> Option<&Question> {
+    pub(crate) fn auth(&self) -> Option<&AuthSubrequest> {
         // SAFETY: of the pool that this is in, too.
-        self.question.get().map(|question| unsafe { question.as_ref() })
+        self.auth.get().map(|auth| unsafe { auth.as_ref() })
     }
 
     /// The auth server.
     pub fn answer(&self) -> Answer {
-        self.question().map_or(Answer::Unasked, Question::answer)
+        self.auth().map_or(Answer::Unasked, AuthSubrequest::answer)
     }
 
     /// What the auth server says in a header, repeated ones joined; `None`: nothing.
     pub fn answer_header(&self, name: &[u8]) -> Option<Vec<u8>> {
-        let mut values =
-            self.question()?.headers().filter(|(key, _)| key.eq_ignore_ascii_case(name));
+        let mut values = self.auth()?.headers().filter(|(key, _)| key.eq_ignore_ascii_case(name));
         let mut all = values.next()?.1.to_vec();
         for (_, value) in values {
             all.extend_from_slice(b", ");
@@ -71,11 +70,11 @@ impl Progress {
 
 /// Where the progress of a request is, in its pool; null: it was not in ACCESS.
 #[derive(Clone, Copy)]
-pub struct Begun(*const Progress);
+pub struct ProgressPointer(*const Progress);
 
-impl Default for Begun {
+impl Default for ProgressPointer {
     fn default() -> Self {
-        Begun(null())
+        ProgressPointer(null())
     }
 }
 
@@ -119,8 +118,8 @@ fn refuse(raw: &nginx::Request, request: &Request<'_>, refusal: &Refusal) -> Cod
             Code::status(401)
         }
         Refusal::Theirs(status) => {
-            let question = request.progress().and_then(Progress::question);
-            for (name, value) in question.into_iter().flat_map(Question::headers) {
+            let auth = request.progress().and_then(Progress::auth);
+            for (name, value) in auth.into_iter().flat_map(AuthSubrequest::headers) {
                 if *status == 401 && name.eq_ignore_ascii_case(b"www-authenticate") {
                     raw.push_response_header(b"WWW-Authenticate", value);
                 }
@@ -140,17 +139,17 @@ pub fn filter_header(raw: &nginx::Request) {
     if raw.is_main() && request.policies().is_none() {
         return;
     }
-    if let Some(question) = request.question() {
+    if let Some(auth) = request.auth() {
         // An answer of an auth server, as it comes in.
-        question.keep(raw);
+        auth.keep(raw);
         return;
     }
-    let Some(question) = request.begun_progress().and_then(Progress::question) else { return };
-    let Answer::Status(_) = question.answer() else { return };
-    if !question.always_sets_cookie() && !auth::carries_cookies(raw.status() as u16) {
+    let Some(auth) = request.begun_progress().and_then(Progress::auth) else { return };
+    let Answer::Status(_) = auth.answer() else { return };
+    if !auth.always_sets_cookie() && !auth::carries_cookies(raw.status() as u16) {
         return;
     }
-    for (name, value) in question.headers() {
+    for (name, value) in auth.headers() {
         if name.eq_ignore_ascii_case(b"set-cookie") {
             // Out of memory: a cookie less.
             raw.push_response_header(b"Set-Cookie", value);
@@ -163,7 +162,7 @@ impl<'r> Request<'r> {
     /// How far it has come in the ACCESS phase; `None`: it was not there.
     pub fn begun_progress(&self) -> Option<&'r Progress> {
         // SAFETY: null, or in the request's pool.
-        unsafe { self.part_of_route::<Begun>()?.0.as_ref() }
+        unsafe { self.part_of_route::<ProgressPointer>()?.0.as_ref() }
     }
 
     /// How far it has come, kept from now on; `None` when memory is out.
@@ -172,7 +171,7 @@ impl<'r> Request<'r> {
             return Some(progress);
         }
         let progress = &*self.nginx().pool().alloc(Progress::default())?;
-        self.set_part_of_route(Begun(progress)).then_some(progress)
+        self.set_part_of_route(ProgressPointer(progress)).then_some(progress)
     }
 
     /// Takes the password from what the endpoint gets. nginx's `$remote_user` still has the name.
@@ -197,13 +196,13 @@ impl<'r> Request<'r> {
         let texts = self.route_names().map(|names| names.texts).unwrap_or_default();
         let [_, tenant, ..] = texts;
         let line = password::Line { tenant, file };
-        let asked = password::Asked { hash, password, is_known, name, line };
+        let asked = password::PasswordCheck { hash, password, is_known, name, line };
         password::begin(self.nginx(), self.worker(), &asked)
     }
 
     /// Asks the auth server; `false`: it cannot be asked.
     pub fn ask(&self, progress: &'r Progress, external: &'r crate::access::External) -> bool {
-        question::ask(self, external, |question| progress.set_question(question)).is_some()
+        auth_subrequest::send(self, external, |auth| progress.set_auth(auth)).is_some()
     }
 
     /// Says in the error log that the auth server said neither yes nor no.

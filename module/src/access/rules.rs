@@ -137,12 +137,12 @@ impl External {
         Some(auth::signin(&url, self.needs_return_parameter.then_some((parameter, back))))
     }
 
-    /// The target of the question.
+    /// The target of the auth subrequest.
     pub fn target(&self, request: &Request<'_>) -> Vec<u8> {
         auth::target(&template::bytes(self.source.target.parts(), request))
     }
 
-    /// The headers of the question beside the client's, in place of the client's of the same name.
+    /// The headers of the auth subrequest beside the client's, in place of the client's of the same name.
     pub fn headers(&self, request: &Request<'_>) -> Vec<(&[u8], Vec<u8>)> {
         let url = [scheme(request), b"://", authority(request), request.target()].concat();
         let address = request.variable(b"remote_addr").unwrap_or_default();

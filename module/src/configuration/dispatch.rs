@@ -10,7 +10,7 @@ use crate::configuration::answer::{self, Answer};
 use crate::configuration::{Head, StoreAccess, access, effort, explain, read, statistics, write};
 use crate::worker::Worker;
 use crate::zone::{Patience, ZoneLock};
-use oxigress_core::explain::Asked;
+use oxigress_core::explain::ExplainRequest;
 use oxigress_core::metrics::{Buckets, Options};
 use oxigress_core::policy::limits::Forgotten;
 use oxigress_core::text::percent;
@@ -50,7 +50,7 @@ pub enum Job {
         backend: Option<String>,
     },
     /// `GET /configuration/explain`.
-    Explain(Box<Asked>),
+    Explain(Box<ExplainRequest>),
     /// `GET /metrics`.
     Metrics {
         /// What is told.
@@ -81,7 +81,7 @@ pub fn begin(head: &Head<'_>, worker: &Worker) -> Step {
         (_, b"/configuration") if is_get => Step::Answer(read::status(worker)),
         (_, b"/configuration/backends") if is_get => Step::Work(Job::GetBackends),
         (_, b"/configuration/stats") if is_get => stats(head),
-        (_, b"/configuration/explain") if is_get => match Asked::from_query(head.query) {
+        (_, b"/configuration/explain") if is_get => match ExplainRequest::from_query(head.query) {
             Ok(asked) => Step::Work(Job::Explain(Box::new(asked))),
             Err(error) => Step::Answer(Answer::problem(400, error.to_string())),
         },

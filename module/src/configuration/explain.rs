@@ -5,7 +5,7 @@ use crate::configuration::answer::Answer;
 use crate::system::memory::monotonic_milliseconds;
 use crate::zone::ZoneLock;
 use crate::zone::endpoints::statistics;
-use oxigress_core::explain::{self, Asked, Counted};
+use oxigress_core::explain::{self, Counted, ExplainRequest};
 use oxigress_core::patterns::Patterns;
 use oxigress_core::record::{Kind, Records};
 use oxigress_store::Transaction;
@@ -20,7 +20,7 @@ impl<'t> Records<'t> for Locked<'t> {
 }
 
 /// Answers from the live generation; `None`: a writer is at work.
-pub fn explain(asked: &Asked, shared: &StoreAccess<'_>) -> Option<Answer> {
+pub fn explain(asked: &ExplainRequest, shared: &StoreAccess<'_>) -> Option<Answer> {
     let transaction = shared.write()?;
     let (_, generation) = transaction.base();
     if generation == 0 {

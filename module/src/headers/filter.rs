@@ -41,7 +41,7 @@ impl HeaderFilter for Filter {
         let Some(seen) = Request::of(request) else { return };
         // The answers of auth servers and mirrors: nobody needs their bodies.
         let is_copy = seen.mirror().is_some();
-        if is_copy || seen.question().is_some() {
+        if is_copy || seen.auth().is_some() {
             request.discard_answer(is_copy);
         }
     }

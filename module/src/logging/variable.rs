@@ -216,16 +216,16 @@ fn request_id<'r>(request: &Request<'r>) -> Option<Cow<'r, [u8]>> {
 
 /// In an `ingress_auth` location: the auth server's name.
 fn auth_host<'r>(request: &Request<'r>) -> Option<Cow<'r, [u8]>> {
-    Some(Cow::Borrowed(request.question()?.host()))
+    Some(Cow::Borrowed(request.auth()?.host()))
 }
 
 /// In an `ingress_auth` location: the cache that the answer is kept in, or `off`.
 fn auth_cache<'r>(request: &Request<'r>) -> Option<Cow<'r, [u8]>> {
-    let is_kept = request.question().is_some_and(|question| !question.cache_key().is_empty());
+    let is_kept = request.auth().is_some_and(|auth| !auth.cache_key().is_empty());
     Some(Cow::Borrowed(if is_kept { b"ingress_auth" } else { b"off" }))
 }
 
 /// In an `ingress_auth` location: what the answer is kept under.
 fn auth_cache_key<'r>(request: &Request<'r>) -> Option<Cow<'r, [u8]>> {
-    Some(Cow::Borrowed(request.question()?.cache_key()))
+    Some(Cow::Borrowed(request.auth()?.cache_key()))
 }

@@ -1,9 +1,9 @@
 //! What each feature keeps, one line a part.
 
+use crate::access::auth_subrequest::AuthSlot;
 use crate::access::limits::{Applied, Limiter};
 use crate::access::password::Checks;
-use crate::access::phase::Begun;
-use crate::access::question::Asking;
+use crate::access::phase::ProgressPointer;
 use crate::access::{Known, Rules, buffers};
 use crate::balancer::destinations::Checked;
 use crate::balancer::idle::Pools;
@@ -78,7 +78,7 @@ parts! {
     #[derive(Default)]
     OfRequest {
         limits: Applied,
-        question: Asking,
+        auth: AuthSlot,
         mirror: Mirrored,
         interim: Interim,
     }
@@ -88,7 +88,7 @@ parts! {
     /// Until a request gets another route.
     #[derive(Clone, Copy, Default)]
     OfRoute {
-        access: Begun,
+        access: ProgressPointer,
         copied: Copied,
     }
 }

@@ -127,7 +127,11 @@ fn send_all(request: &Request<'_>) {
     };
     for mirror in mirrors(request).filter(is_meant) {
         if try_send(request, mirror).is_none() {
-            request.log_error(format_args!("ingress: the copy of the request is not sent"));
+            request.log_error(format_args!(
+                "ingress: the copy of the request for mirror {:?} is not sent: nginx.conf has no \"ingress_mirror\" location \
+                 for it, its target is no path, or memory is out",
+                mirror.to.host.as_str()
+            ));
         }
     }
 }

@@ -48,14 +48,14 @@ fn carry_out<'r>(raw: &'r nginx::Request, answer: &Answer) -> Next<'r> {
     }
 }
 
-/// The phase elsewhere: questions to auth servers and copies, and nobody else, go through their locations.
+/// The phase elsewhere: auth subrequests and copies, and nobody else, go through their locations.
 fn not_routed(raw: &nginx::Request) -> Code {
     let (is_auth, is_mirror) = (raw.is_auth_location(), raw.is_mirror_location());
     if !is_auth && !is_mirror {
         return Code::DECLINED;
     }
     let is_ours = |request: Request<'_>| {
-        is_auth && request.question().is_some() || is_mirror && request.mirror().is_some()
+        is_auth && request.auth().is_some() || is_mirror && request.mirror().is_some()
     };
     match Request::of(raw).is_some_and(is_ours) {
         true => Code::DECLINED,

@@ -12,7 +12,7 @@ use std::time::Duration;
 const PORT: u16 = 53;
 /// glibc's MAXNS, so that a file means the same to all who read it.
 const MAX_SERVERS: usize = 3;
-/// glibc's bounds.
+/// The bounds that glibc has for the options of resolv.conf.
 const MAX_NDOTS: usize = 15;
 const MAX_TIMEOUT_SECONDS: u64 = 30;
 const MAX_ATTEMPTS: usize = 5;

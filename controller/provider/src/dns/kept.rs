@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// Between two writes.
+/// The least time between two writes of the file.
 const PAUSE: Duration = Duration::from_secs(1);
 
 type Addresses = BTreeMap<String, Vec<IpAddr>>;

@@ -19,7 +19,7 @@ use tokio::task::AbortHandle;
 /// The most GETs at a time.
 const AT_ONCE: usize = 16;
 
-/// Who waits for what.
+/// Which Secrets and ConfigMaps are kept, which are being fetched, and which objects wait for them.
 pub struct Sparse {
     client: Client,
     references: Box<dyn References>,
@@ -65,17 +65,17 @@ impl Sparse {
         }
     }
 
-    /// From here on, what is missing is asked for.
+    /// From here on, a referenced object that is missing is fetched by a GET.
     pub fn start(&mut self) {
         self.is_started = true;
     }
 
-    /// Whether something is served from it.
+    /// Whether any object refers to this one, so that it is kept.
     pub fn wants(&self, id: &ObjectRef) -> bool {
         self.references.has(id)
     }
 
-    /// Whether an answer is outstanding.
+    /// Whether a GET is under way.
     pub fn is_waiting(&self) -> bool {
         !self.questions.is_empty()
     }
@@ -85,7 +85,7 @@ impl Sparse {
         self.fetched.get(id).is_some_and(|fetched| version < *fetched)
     }
 
-    /// The watch told of it: no answer is needed any more.
+    /// Gives up the GET of an object, since its watch has seen it meanwhile.
     pub fn cancel_get(&mut self, id: &ObjectRef) {
         self.fetched.remove(id);
         if let Some((_, task)) = self.questions.remove(id) {
@@ -93,7 +93,7 @@ impl Sparse {
         }
     }
 
-    /// Whether this is still wanted to be known.
+    /// Whether this answers the GET that is under way for the object; it is over then.
     pub fn is_answer_to(&mut self, id: &ObjectRef, number: u64) -> bool {
         let is_open = self.questions.get(id).is_some_and(|(asked, _)| *asked == number);
         if is_open {
@@ -102,13 +102,13 @@ impl Sparse {
         is_open
     }
 
-    /// An answer brought an object.
+    /// Remembers the version that a GET brought, so that an older one from the watch is passed over.
     pub fn fetched(&mut self, id: &ObjectRef, subject: usize, version: u64) {
         self.fetched.insert(id.clone(), version);
         self.fetched_meanwhile.insert((subject, id.clone()));
     }
 
-    /// A list begins: what it does not name is gone.
+    /// Begins to remember which objects a GET brings while the list of this watch comes.
     pub fn list_began(&mut self, subject: usize) {
         self.fetched_meanwhile.retain(|(watch, _)| *watch != subject);
     }
@@ -170,7 +170,7 @@ impl Sparse {
         }
     }
 
-    /// Lets go on what waits for nothing any more.
+    /// Moves the objects whose references have all been answered to `seen`.
     pub fn release_ready(&mut self, seen: &mut Vec<Seen>) {
         if self.waiting.is_empty() {
             return;
@@ -205,7 +205,7 @@ impl Sparse {
             return;
         }
         self.asked = self.asked.wrapping_add(1);
-        let question = Question {
+        let question = ObjectGet {
             client: self.client.clone(),
             id: id.clone(),
             subject,
@@ -227,7 +227,7 @@ impl Drop for Sparse {
 }
 
 /// A request for one object.
-struct Question {
+struct ObjectGet {
     client: Client,
     id: ObjectRef,
     subject: usize,
@@ -236,7 +236,7 @@ struct Question {
     slots: Arc<Semaphore>,
 }
 
-impl Question {
+impl ObjectGet {
     async fn ask(self) {
         let mut failures = 0_u32;
         let found = loop {

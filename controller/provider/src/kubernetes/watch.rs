@@ -38,25 +38,25 @@ const PAGE: u32 = 250;
 
 /// An event of a watch.
 pub struct WatchUpdate {
-    /// The object, or the watch, that is meant.
+    /// The index of the watch.
     pub subject: usize,
-    /// What happened.
+    /// What the watch saw.
     pub event: WatchEvent,
 }
 
-/// What happened to the objects of a watch.
+/// What a watch saw of its objects.
 pub enum WatchEvent {
-    /// A list begins: what it does not name is gone.
+    /// A list begins; objects that it does not name are gone once it has ended.
     ListBegan,
-    /// An object, of a list or changed.
+    /// An object of a list, or one that was made or changed.
     Object(Box<WatchedObject>),
     /// The object was deleted.
     Deleted(ObjectRef),
-    /// The list has ended: what was not in it is not there.
+    /// The list is complete: objects that it did not name are gone.
     ListEnded,
     /// The watch failed and is tried again; the text says why.
     Failed(Failure, String),
-    /// The answer to a question about one object, by the question's number; none: there is none.
+    /// The answer to a GET of one object, with the number of the GET; `None`: the object does not exist.
     Answer(ObjectRef, u64, Option<Box<WatchedObject>>),
 }
 
@@ -75,7 +75,7 @@ pub enum Failure {
 
 /// An object as the API server has it.
 pub struct WatchedObject {
-    /// The object, or the watch, that is meant.
+    /// The kind, namespace and name of the object.
     pub id: ObjectRef,
     /// metadata.resourceVersion as a number: it grows with each change.
     pub version: u64,
@@ -87,7 +87,7 @@ pub struct WatchedObject {
     pub status: Option<ObjectStatus>,
 }
 
-/// What it is, read or not yet: most Secrets and ConfigMaps are dropped unread.
+/// The object, converted or not yet: most Secrets and ConfigMaps are dropped before they are converted.
 pub enum Content {
     /// An object, or why it cannot be one.
     Read(Result<Object, WrongField>),
@@ -187,7 +187,7 @@ watched_with_status! {
     UdpRoute UDPRoute port_route;
 }
 
-/// Reads an object as it came.
+/// Names an object, reads its version and status, and converts it unless that waits until it is wanted.
 pub fn watched_object<K: Watched>(mut object: K) -> Result<WatchedObject, WrongField> {
     // Written by every client and read by none of us.
     object.meta_mut().managed_fields = None;
@@ -198,7 +198,7 @@ pub fn watched_object<K: Watched>(mut object: K) -> Result<WatchedObject, WrongF
     Ok(WatchedObject { id, version: version.unwrap_or_default(), content, published, status })
 }
 
-/// Where a watch asks and tells.
+/// One watch: what it lists and watches, and where its events go.
 pub struct WatchTask {
     /// The number of the watch among all.
     pub number: usize,
@@ -208,7 +208,7 @@ pub struct WatchTask {
     pub client: Client,
     /// Knows whether the server answers.
     pub watch_health: Arc<WatchHealth>,
-    /// Where events go.
+    /// The queue that events are sent to.
     pub updates: mpsc::Sender<WatchUpdate>,
 }
 
@@ -311,7 +311,7 @@ impl WatchTask {
         }
     }
 
-    /// A second list decides.
+    /// Lists again before an empty list counts, since an API server that has lost its data says the same.
     async fn is_really_empty<K: Watched>(&self, api: &Api<K>, failures: &mut u32) -> bool {
         tracing::warn!(
             "{}: the API server returned an empty list though objects existed; listing again before they are removed",
@@ -371,7 +371,7 @@ impl WatchTask {
     }
 }
 
-/// What the server answered.
+/// The status that the server answered with; `None`: it did not answer.
 fn code(error: &watcher::Error) -> Option<u16> {
     match error {
         watcher::Error::InitialListFailed(kube::Error::Api(status))

@@ -35,7 +35,7 @@ pub struct Directive {
 pub struct Unreadable {
     /// The line on which it ends being readable.
     pub line: usize,
-    /// What is wrong there.
+    /// What is wrong there, as the end of an error message.
     pub why: &'static str,
 }
 
@@ -60,7 +60,7 @@ pub fn each<'d>(directives: &'d [Directive], visit: &mut impl FnMut(&'d Directiv
     }
 }
 
-/// Reads a text.
+/// Reads nginx directives, blocks included; nothing is looked up or expanded.
 pub fn parse(text: &str) -> Result<Vec<Directive>, Unreadable> {
     let mut reader = Reader { rest: text.as_bytes(), line: 1, begins: 1, words: Vec::new() };
     // The blocks around what is read, outermost first: the directive, and what stands before it beside it.

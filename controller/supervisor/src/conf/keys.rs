@@ -66,7 +66,7 @@ fn hide_headers(keys: &StaticConfig) -> String {
     lines.join("\n    ").trim_end().to_owned()
 }
 
-/// What clients may say.
+/// The directives for request headers of clients: which are kept, removed or refused.
 fn client_headers(keys: &StaticConfig) -> String {
     let names = [
         line("ingress_keep_headers", &keys.list("keep-forwarded-headers").join(" ")),
@@ -180,7 +180,7 @@ const FORMAT: &str = "'$remote_addr - $remote_user [$time_local] \"$request\" $s
         '[$proxy_upstream_name] [$proxy_alternative_upstream_name] $upstream_addr '
         '$upstream_response_length $upstream_response_time $upstream_status $req_id'";
 
-/// `access_log` of sessions.
+/// The `access_log` directive of TCP and UDP sessions.
 pub fn stream_log(machine: &Machine, keys: &StaticConfig) -> String {
     let is_off = keys.flag("disable-access-log") || keys.flag("disable-stream-access-log");
     if is_off {

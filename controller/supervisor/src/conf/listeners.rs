@@ -18,7 +18,7 @@ const PORTS_AGAIN: Duration = Duration::from_secs(5);
 /// Between two tries at settings that nginx has refused: a folder or a name server may have been missing.
 const SETTINGS_AGAIN: RangeInclusive<Duration> = Duration::from_secs(2)..=Duration::from_secs(300);
 
-/// What the file says; one that cannot be read says nothing.
+/// Reads the file of the controller role; one that cannot be read counts as empty, which the log says.
 pub fn read(runtime: &Runtime) -> ConfInput {
     let path = runtime.file(conf_input::FILE);
     ConfInput::read(&path).unwrap_or_else(|error| {
@@ -31,10 +31,10 @@ pub fn read(runtime: &Runtime) -> ConfInput {
     })
 }
 
-/// What stands in nginx.conf, and what cannot be had yet.
+/// What stands in nginx.conf, and which ports and settings are waited for.
 #[derive(Default)]
 pub struct Listeners {
-    /// As they were last read.
+    /// What the controller role's file said when it was last read.
     pub read: ConfInput,
     /// The listeners and settings that nginx.conf has.
     pub live: ConfInput,
@@ -48,7 +48,7 @@ pub struct Listeners {
 #[derive(Clone)]
 pub struct Rejected {
     settings: StaticConfig,
-    /// What nginx said.
+    /// The error lines that nginx wrote when it refused them.
     pub why: String,
     pause: Duration,
     again: Instant,

@@ -6,7 +6,7 @@ use std::fs;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Between two looks.
+/// The pause between two looks at the processes during a reload.
 const LOOK: Duration = Duration::from_millis(5);
 /// A master that has not begun a reload by then does not take it: nobody waits for it any longer.
 const TIMEOUT: Duration = Duration::from_secs(5);

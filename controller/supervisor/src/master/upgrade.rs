@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 /// How long the new nginx may take: the largest journal is loaded in about a second, on a busy machine in a few.
 const MAY_TAKE: Duration = Duration::from_secs(60);
-/// Between two looks.
+/// The pause between two looks at the processes during an upgrade.
 pub const LOOK: Duration = Duration::from_millis(10);
 
 /// An upgrade of the binary that has begun and is not complete.
@@ -21,7 +21,7 @@ pub struct Upgrade {
     has_begun: bool,
 }
 
-/// How far it is.
+/// How far an upgrade has come.
 pub enum Step {
     /// The new nginx does not serve with all its workers yet.
     Waiting,

@@ -17,7 +17,7 @@ pub struct Drain {
 /// What becomes of a wish for the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShutdownRequest {
-    /// The wait begins.
+    /// A signal asks for the end, and the grace period begins.
     Heard,
     /// It is the one that was heard just now, told twice: by a terminal and by the script in it.
     Same,

@@ -22,7 +22,7 @@ impl Arrival {
         Ok(Arrival { name, events: inotify.into_event_stream(vec![0; 4096])? })
     }
 
-    /// Waits until it appears.
+    /// Waits until the file appears, or is replaced.
     pub async fn next(&mut self) {
         loop {
             match self.events.next().await {

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 fn ask(records: &Encoded, query: &str) -> Explanation {
-    let asked = Asked::from_query(query.as_bytes()).unwrap();
+    let asked = ExplainRequest::from_query(query.as_bytes()).unwrap();
     explain(&records, &asked, &Patterns::default(), |_, _| None)
 }
 
@@ -122,7 +122,7 @@ fn what_is_counted_closes_endpoints() {
         "backends": {"b": {"max_in_flight": 3}},
         "endpoints": {"b": [{"address": "10.0.0.1", "port": 1}, {"address": "10.0.0.2", "port": 1}]},
     }));
-    let asked = Asked::from_query(b"host=any").unwrap();
+    let asked = ExplainRequest::from_query(b"host=any").unwrap();
     let patterns = Patterns::default();
     let busy = |_: &[u8], index| {
         Some(Counted { in_flight: if index == 0 { 3 } else { 0 }, ejected_ms: 0 })
@@ -145,7 +145,7 @@ fn endpoints_that_fail_all_at_once_are_tried_as_nginx_tries_them() {
             "backends": {"b": {"ejection": ejection}},
             "endpoints": {"b": endpoints},
         }));
-        let asked = Asked::from_query(b"host=any").unwrap();
+        let asked = ExplainRequest::from_query(b"host=any").unwrap();
         let counted = |_: &[u8], _| Some(Counted { in_flight: 0, ejected_ms: 5 });
         explain(&&records, &asked, &Patterns::default(), counted).outcome.status
     };

@@ -77,7 +77,7 @@ struct Value {
 }
 
 /// What is known of a request since a rule has asked for something in it.
-struct Asked {
+struct InspectedValues {
     /// Sorted by hash; of one name in the order of the request.
     values: Vec<Value>,
     steps: u32,
@@ -88,7 +88,7 @@ struct Asked {
 pub(super) struct Inspection<'r, R> {
     path: &'r [u8],
     pub request: &'r R,
-    asked: Option<Box<Asked>>,
+    asked: Option<Box<InspectedValues>>,
 }
 
 impl<'r, R: RequestParts> Inspection<'r, R> {
@@ -133,16 +133,16 @@ impl<'r, R: RequestParts> Inspection<'r, R> {
         Ok(false)
     }
 
-    fn asked(&mut self) -> &mut Asked {
+    fn asked(&mut self) -> &mut InspectedValues {
         let (path, request) = (self.path, self.request);
         self.asked.get_or_insert_with(|| {
             let (values, steps, budget) = (values_of(path, request), MOST_STEPS, Budget::OF_VALUES);
-            Box::new(Asked { values, steps, budget })
+            Box::new(InspectedValues { values, steps, budget })
         })
     }
 }
 
-impl Asked {
+impl InspectedValues {
     fn step(&mut self, count: usize) -> Result<(), NoAnswer> {
         let count = u32::try_from(count).map_err(|_| NoAnswer)?;
         self.steps = self.steps.checked_sub(count).ok_or(NoAnswer)?;

@@ -1,4 +1,4 @@
-//! The question to an auth server: a subrequest that goes through a location of nginx.conf (`ingress_auth`).
+//! The auth subrequest to an auth server: a subrequest that goes through a location of nginx.conf (`ingress_auth`).
 //!
 //! It has the client's headers in a list of its own, no body, and a backend of its own to balance to. Its answer is
 //! read by the request that waits for it, and nothing of it is sent by itself; its body is dropped (`upstream/discard.rs` of `module/nginx`).
@@ -25,8 +25,8 @@ use std::ptr::NonNull;
 /// would fill the disk. Nobody needs its body.
 const MAX_KEPT_BYTES: i64 = 64 * 1024;
 
-/// A question, in the pool of the request.
-pub struct Question {
+/// An auth subrequest, in the pool of the request.
+pub struct AuthSubrequest {
     /// The request holds its policies as long as its pool, which has this.
     external: *const External,
     /// Null: it is not asked yet. It lives as long as its main request, whose pool has this.
@@ -41,7 +41,7 @@ pub struct Question {
     call: Cell<Option<CallPlace>>,
 }
 
-impl Question {
+impl AuthSubrequest {
     fn external(&self) -> &External {
         // SAFETY: the request holds its policies as long as its pool, which has this.
         unsafe { &*self.external }
@@ -100,12 +100,12 @@ impl Question {
     }
 }
 
-/// Asks; `None`: nginx.conf has no location for it, the URL has no server, or memory is out. `begun` is
-/// told of the question before it is asked. The request holds `external` until it ends.
-pub fn ask<'r>(
+/// Sends an auth subrequest; `None`: nginx.conf has no location for it, the URL has no server, or memory is out. `begun` is
+/// told of the auth subrequest before it is asked. The request holds `external` until it ends.
+pub fn send<'r>(
     request: &Request<'r>,
     external: &'r External,
-    begun: impl FnOnce(&'r Question),
+    begun: impl FnOnce(&'r AuthSubrequest),
 ) -> Option<()> {
     let (raw, source) = (request.nginx(), &external.source);
     let server = route::server(request, &source.to, external.target(request))?;
@@ -113,7 +113,7 @@ pub fn ask<'r>(
     let OwnServer { backend, host, target, .. } = server;
     // Two servers may have one name: that of another port, or of a host that was routed otherwise.
     let asked = [&backend[..], b" ", &host, &target].concat();
-    let question = Question {
+    let auth = AuthSubrequest {
         external,
         subrequest: Cell::new(std::ptr::null_mut()),
         cache_key: external.cache_key(request, &asked).unwrap_or_default(),
@@ -122,11 +122,11 @@ pub fn ask<'r>(
         is_answered: Cell::new(false),
         call: Cell::new(None),
     };
-    let (subrequest, question) = raw.subrequest(location, false, Kind::Waited, question)?;
-    question.subrequest.set(subrequest.as_ptr());
-    begun(question);
+    let (subrequest, auth) = raw.subrequest(location, false, Kind::Waited, auth)?;
+    auth.subrequest.set(subrequest.as_ptr());
+    begun(auth);
     // Where something is missing it is answered with 404 where it arrives, which is no yes.
-    let _ = complete(request, subrequest, question, (&backend, &target));
+    let _ = complete(request, subrequest, auth, (&backend, &target));
     Some(())
 }
 
@@ -135,10 +135,10 @@ pub fn ask<'r>(
 fn complete(
     request: &Request<'_>,
     subrequest: &nginx::Request,
-    question: &Question,
+    auth: &AuthSubrequest,
     (backend, target): (&[u8], &[u8]),
 ) -> Option<()> {
-    let external = question.external();
+    let external = auth.external();
     let source = &external.source;
     subrequest.set_method_name(source.method.as_deref().unwrap_or("GET").as_bytes())?;
     subrequest.set_target(target)?;
@@ -146,8 +146,8 @@ fn complete(
     subrequest.set_no_body()?;
     subrequest.set_header_only(true);
     let asking = Request::of(subrequest)?;
-    write_headers(request, question, subrequest)?;
-    asking.set_question(question)?;
+    write_headers(request, auth, subrequest)?;
+    asking.set_auth(auth)?;
     let guard = asking.worker().reader().read();
     let endpoint_set = route::find_endpoint_set(&guard, backend, request.decided());
     let names = Some(Names::of_backend(backend));
@@ -155,15 +155,15 @@ fn complete(
     Some(())
 }
 
-/// The headers of the question, in a list of its own.
+/// The headers of the auth subrequest, in a list of its own.
 fn write_headers(
     request: &Request<'_>,
-    question: &Question,
+    auth: &AuthSubrequest,
     subrequest: &nginx::Request,
 ) -> Option<()> {
-    let own = question.external().headers(request);
+    let own = auth.external().headers(request);
     let call = spans::of(request).map(|trace| trace.begin_call(request, CallKind::Auth));
-    question.call.set(call.as_ref().map(|(place, _)| *place));
+    auth.call.set(call.as_ref().map(|(place, _)| *place));
     let context = call.map(|(_, headers)| headers).into_iter().flatten();
     let context: Vec<_> = context.map(|(name, value)| (name.as_bytes(), value)).collect();
     let own: Vec<_> = context.into_iter().chain(own).collect();
@@ -177,7 +177,7 @@ fn write_headers(
         if value.is_empty() || header::is_reserved(name) {
             continue;
         }
-        // A value that would end its line is no value: the question is not asked.
+        // A value that would end its line is no value: the auth subrequest is not asked.
         if !header::is_value(value) {
             return None;
         }
@@ -186,24 +186,24 @@ fn write_headers(
     Some(())
 }
 
-/// The question that a subrequest is; `None`: it is none.
+/// The auth subrequest that a subrequest is; `None`: it is none.
 #[derive(Default)]
-pub struct Asking(Cell<Option<NonNull<Question>>>);
+pub struct AuthSlot(Cell<Option<NonNull<AuthSubrequest>>>);
 
 impl<'r> Request<'r> {
-    /// The question to an auth server that this subrequest is; `None`: it is none.
-    pub fn question(&self) -> Option<&'r Question> {
+    /// The auth subrequest to an auth server that this subrequest is; `None`: it is none.
+    pub fn auth(&self) -> Option<&'r AuthSubrequest> {
         // SAFETY: in the request's pool.
-        self.part::<Asking>()?.0.get().map(|question| unsafe { question.as_ref() })
+        self.part::<AuthSlot>()?.0.get().map(|auth| unsafe { auth.as_ref() })
     }
 
-    /// Makes a question of a subrequest; `None` when memory is out.
-    fn set_question(&self, question: &'r Question) -> Option<()> {
-        self.part_or_new::<Asking>().map(|asking| asking.0.set(Some(question.into())))
+    /// Makes an auth subrequest of a subrequest; `None` when memory is out.
+    fn set_auth(&self, auth: &'r AuthSubrequest) -> Option<()> {
+        self.part_or_new::<AuthSlot>().map(|asking| asking.0.set(Some(auth.into())))
     }
 }
 
-impl Ended for Question {
+impl Ended for AuthSubrequest {
     const NAME: &'static str = "auth_answered";
 
     fn ended(&self, subrequest: &nginx::Request, code: Code) -> Code {

@@ -24,7 +24,7 @@ pub enum Kind {
 
 /// A question to the controller's loop.
 #[derive(Debug)]
-pub struct Question {
+pub struct DashboardQuery {
     /// Rows of a kind, or the numbers of all.
     pub kind: Option<Kind>,
     /// The number of the first row.
@@ -51,7 +51,7 @@ pub struct View<'v> {
     pub changes: &'v [f64],
 }
 
-impl Question {
+impl DashboardQuery {
     /// Answers. Whoever asked may have gone.
     pub fn answer(self, view: &View<'_>) {
         let answer = match self.kind {

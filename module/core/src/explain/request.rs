@@ -12,7 +12,7 @@ const MAX_HEADERS: usize = 100;
 
 /// A request that is to be explained, as the command line or a query describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct ExplainRequest {
     /// The method of the request, such as `GET`.
     pub method: String,
     /// Whether the request comes over TLS.
@@ -35,9 +35,9 @@ pub struct Asked {
 )]
 pub struct InvalidQuery(String);
 
-impl Asked {
+impl ExplainRequest {
     /// Reads the query of `GET /configuration/explain`, without its question mark.
-    pub fn from_query(query: &[u8]) -> Result<Asked, InvalidQuery> {
+    pub fn from_query(query: &[u8]) -> Result<ExplainRequest, InvalidQuery> {
         let mut headers = Vec::new();
         let mut texts = [const { None::<String> }; 5];
         const NAMES: [&str; 5] = ["method", "scheme", "host", "path", "port"];
@@ -75,7 +75,7 @@ impl Asked {
         if !target.starts_with('/') {
             return Err(InvalidQuery(format!("path={}", shortened(&target))));
         }
-        Ok(Asked {
+        Ok(ExplainRequest {
             method: method.unwrap_or_else(|| "GET".into()),
             is_https,
             host: host.unwrap_or_default(),
@@ -176,13 +176,13 @@ fn decoded(raw: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// The request as [`crate::decision::decide`] reads it, with what nginx makes of its host and path.
-pub(crate) struct AskedFacts<'a> {
-    pub asked: &'a Asked,
+pub(crate) struct RequestFacts<'a> {
+    pub asked: &'a ExplainRequest,
     pub host: &'a str,
     pub path: &'a [u8],
 }
 
-impl split::Request for AskedFacts<'_> {
+impl split::Request for RequestFacts<'_> {
     fn header(&self, name: &[u8]) -> Option<Cow<'_, [u8]>> {
         let all: Vec<_> = self.asked.headers_named(name).collect();
         (!all.is_empty()).then(|| all.join(", ").into_bytes().into())
@@ -193,7 +193,7 @@ impl split::Request for AskedFacts<'_> {
     }
 }
 
-impl Facts for AskedFacts<'_> {
+impl Facts for RequestFacts<'_> {
     fn host(&self) -> &[u8] {
         self.host.as_bytes()
     }
@@ -291,7 +291,7 @@ impl Facts for AskedFacts<'_> {
     }
 }
 
-impl AskedFacts<'_> {
+impl RequestFacts<'_> {
     fn variable_with_a_name(&self, name: &[u8]) -> Cow<'_, [u8]> {
         let value = if let Some(name) = name.strip_prefix(b"arg_") {
             let pairs = self.asked.args().split('&').filter_map(|pair| pair.split_once('='));
@@ -314,8 +314,8 @@ mod tests {
     use super::*;
 
     fn path(target: &str) -> Option<String> {
-        let asked = Asked::from_query(b"host=a").unwrap();
-        let asked = Asked { target: target.into(), ..asked };
+        let asked = ExplainRequest::from_query(b"host=a").unwrap();
+        let asked = ExplainRequest { target: target.into(), ..asked };
         asked.normal_path().map(|path| String::from_utf8_lossy(&path).into_owned())
     }
 
@@ -343,14 +343,14 @@ mod tests {
     #[test]
     fn a_query_is_read_and_written_again() {
         let query = b"method=POST&scheme=https&host=Shop.test%3A8443&path=/a%20b%3Fc%3D1&header=X-A:%20b:c&header=x-a:d";
-        let asked = Asked::from_query(query).unwrap();
+        let asked = ExplainRequest::from_query(query).unwrap();
         assert_eq!(asked.headers, [("X-A".into(), "b:c".into()), ("x-a".into(), "d".into())]);
         assert_eq!((asked.args(), &*asked.normal_host()), ("c=1", "shop.test"));
-        assert_eq!(Asked::from_query(asked.to_query().as_bytes()), Ok(asked));
+        assert_eq!(ExplainRequest::from_query(asked.to_query().as_bytes()), Ok(asked));
         for query in
             ["path=a", "scheme=ftp", "host=a&host=b", "colour=red", "header=x", "host", "path=/%zz"]
         {
-            assert!(Asked::from_query(query.as_bytes()).is_err(), "{query}");
+            assert!(ExplainRequest::from_query(query.as_bytes()).is_err(), "{query}");
         }
     }
 }
