@@ -209,7 +209,8 @@ macro_rules! fields {
             $(#[$doc])*
             #[inline]
             pub fn $name(&self) -> Option<&$type> {
-                // SAFETY: null, or what nginx has put there, which lies in a pool that goes with the struct.
+                // SAFETY: null, or what nginx has put there: it lies in a pool that goes with the struct, or in the table of
+                // connections, which stays as long as the process.
                 unsafe { $type::from_nullable(self.peek(|raw| raw.$($field).+)) }
             }
         }
