@@ -5,8 +5,8 @@ use super::*;
 
 struct Kill;
 
-/// The step at which a writer dies, and how many times it comes to it first.
 thread_local!(
+    /// The step at which a writer dies, and how many times it comes to it first.
     static ARMED: std::cell::Cell<(&'static str, u32)> = const { std::cell::Cell::new(("", 0)) }
 );
 
