@@ -1,5 +1,6 @@
 //! TCP and UDP: the directives of nginx's stream part.
 
+pub mod open;
 pub mod passthrough;
 pub mod peer;
 pub mod sessions;
@@ -8,9 +9,10 @@ use crate::conf::directive;
 use crate::conf::directive::refuse;
 use crate::system::log;
 use crate::tls;
-use nginx::stream::SessionVariable;
 use nginx::stream::divide::Undivided;
+use nginx::stream::{Session, SessionVariable};
 use nginx::{Conf, Refused};
+use std::fmt::Arguments;
 
 /// The part of the module in stream{}, under which nginx keeps [`SrvConf`] and a session's [`passthrough::SessionBackend`]. Its table
 /// stands in `module/table.rs`.
@@ -27,6 +29,11 @@ pub struct SrvConf {
     server_name: Option<SessionVariable>,
     /// The same of a server that ends TLS.
     decrypted_name: Option<SessionVariable>,
+}
+
+/// Writes an error line about a session; nginx adds whose it is.
+fn say(session: &Session, line: Arguments<'_>) {
+    log::write(log::ERROR, session.connection().log(), format_args!("ingress: {line}"));
 }
 
 /// `ingress_balancer [$variable];`

@@ -65,10 +65,12 @@ macro_rules! spec {
     )*};
 }
 
+mod grants;
 mod grpc;
 mod session;
 mod size;
 
+pub use grants::Allowed;
 pub use grpc::{GrpcRouteSpec, NO_NAME};
 pub use session::{PortRouteSpec, TlsRouteSpec};
 
@@ -315,12 +317,13 @@ pub struct GatewayObjects {
     pub gateways: Objects<Gateway>,
     pub routes: BTreeMap<ObjectRef, Arc<Route>>,
     pub grants: Objects<ReferenceGrant>,
+    pub allowed: Allowed,
 }
 
 impl GatewayObjects {
     /// All of them.
     pub fn names(&self) -> BTreeSet<ObjectRef> {
-        let GatewayObjects { classes, gateways, routes, grants } = self;
+        let GatewayObjects { classes, gateways, routes, grants, allowed: _ } = self;
         let of = |kind| move |key: &Key| ObjectRef::new(kind, key.clone());
         let all = classes.keys().map(of(Kind::GatewayClass));
         let all = all.chain(gateways.keys().map(of(Kind::Gateway)));

@@ -201,11 +201,15 @@ impl World {
             (_, Some(Object::Gateway(new))) => replace(&mut all.gateways, key, Some(new), keys),
             (_, Some(Object::GatewayClass(new))) => replace(&mut all.classes, key, Some(new), keys),
             (_, Some(Object::ReferenceGrant(new))) => {
+                all.set_allowed(&key, Some(&new));
                 replace(&mut all.grants, key, Some(new), keys)
             }
             (Kind::Gateway, _) => replace(&mut all.gateways, key, None, keys),
             (Kind::GatewayClass, _) => replace(&mut all.classes, key, None, keys),
-            _ => replace(&mut all.grants, key, None, keys),
+            _ => {
+                all.set_allowed(&key, None);
+                replace(&mut all.grants, key, None, keys)
+            }
         }
         changed.extend(std::mem::take(keys).into_iter().map(|key| ObjectRef::new(kind, key)));
     }

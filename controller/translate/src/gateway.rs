@@ -136,6 +136,8 @@ pub struct RouteHosts {
     pub named: BTreeSet<HostPattern>,
     /// Those that it covers without naming them, and those of requests that name no host.
     pub covered: BTreeSet<ListenerHost>,
+    /// The places of which it would have all sessions.
+    pub sessions: BTreeSet<SessionPlace>,
 }
 
 /// Everything that is served of the Gateway API.
@@ -263,12 +265,16 @@ pub fn hosts_of(world: &World, options: &Options, id: &ObjectRef, route: &Route)
     let default = HostPattern::default_host();
     let mut named = named(&attached, &gateways, &listeners);
     named.remove(&default);
-    let spots = serve::spots(&attached, (&gateways, &listeners));
-    let covered = spots.filter(|spot| spot.at.host == default || spot.at.host != *spot.name);
-    RouteHosts {
-        covered: covered.map(|spot| spot.at).collect(),
-        named: named.into_iter().cloned().collect(),
+    let mut hosts =
+        RouteHosts { named: named.into_iter().cloned().collect(), ..RouteHosts::default() };
+    for serve::Spot { listener, at, name, .. } in serve::spots(&attached, (&gateways, &listeners)) {
+        match id.kind.is_of_requests() {
+            true if at.host == default || at.host != *name => drop(hosts.covered.insert(at)),
+            true => {}
+            false => hosts.sessions.extend(listener.session_place(options, at.address, &at.host)),
+        }
     }
+    hosts
 }
 
 impl Built {

@@ -4,6 +4,7 @@ pub mod alias;
 pub mod aliases;
 pub mod certificate;
 pub mod gate;
+pub mod guests;
 pub mod merge;
 pub mod owner;
 mod passthrough;

@@ -11,6 +11,7 @@
 //! * [`statistics`]: the counters of an endpoint; [`latency`]: the moving average among them.
 //! * [`destinations`]: which addresses an endpoint may have.
 //! * [`idle`]: the pool of idle connections to endpoints.
+//! * [`sessions`]: how many TCP and UDP sessions a worker has open.
 
 pub mod cookie;
 pub mod destinations;
@@ -19,6 +20,7 @@ pub mod idle;
 pub mod latency;
 pub mod pick;
 pub mod ring;
+pub mod sessions;
 pub mod split;
 pub mod statistics;
 

@@ -60,4 +60,5 @@ pub use upstream::balancer::{Attempt, Balancer, NewUpstream, Outcome, Peer, Peer
 pub use upstream::head::{Head, HeadReader, Reader};
 pub use upstream::idle::{Idle, Keeper, Open};
 pub use upstream::rewrite::{Rewriter, Rewritten};
+pub use upstream::trailers::TrailerBounds;
 pub use upstream::{State, Upstream};

@@ -5,6 +5,7 @@ pub mod discard;
 pub mod head;
 pub mod idle;
 pub mod rewrite;
+pub mod trailers;
 
 use crate::basic::chain::{Buffer, Link};
 use crate::basic::handle::{fields, handle};
@@ -55,6 +56,8 @@ fields! { Upstream {
     text schema = schema;
     /// The headers of the answer, once they are complete.
     list headers: Header = headers_in.headers;
+    /// Its trailers, as they come; of gRPC alone.
+    list trailers: Header = headers_in.trailers;
     /// The name of the endpoint that is asked, once one is.
     option peer_text: Text = peer.name;
     /// The settings of its location; `None` while the variables of `proxy_pass` are looked up.

@@ -8,7 +8,7 @@
 //! status no other comes, and a client would wait for one.
 
 use crate::request::Request;
-use nginx::{Buffer, Head, HeadReader, Reader};
+use nginx::{Buffer, Head, HeadReader, Reader, TrailerBounds};
 use oxigress_core::http::head_lines::{Counted, HeadLines};
 use oxigress_core::http::interim::{First, first};
 use std::cell::Cell;
@@ -19,6 +19,11 @@ const MAX: u8 = 16;
 const MAX_HEAD: usize = 16 * 1024;
 /// The most lines of a response head that nginx reads.
 const MAX_LINES: usize = 2_000;
+/// nginx keeps trailers as long as the request lasts.
+const TRAILERS: TrailerBounds =
+    TrailerBounds { lines: MAX_LINES, bytes: MAX_TRAILER_BYTES, exceeded: say_trailers };
+/// The most bytes of trailers.
+const MAX_TRAILER_BYTES: usize = 1024 * 1024;
 /// A buffer of so many bytes has no room for more lines of text than that which nginx looks at, so they are not counted. In
 /// HTTP/2 a line may take one byte.
 const SMALL: usize = 8 * 1024;
@@ -47,7 +52,11 @@ pub fn install(request: &Request<'_>) -> Option<()> {
     request.interim()?.begin(scheme);
     match scheme {
         b"http://" | b"https://" => raw.read_heads::<Heads>(),
-        b"fastcgi://" | b"grpc://" | b"grpcs://" => raw.check_heads::<Heads>(),
+        b"fastcgi://" => raw.check_heads::<Heads>(),
+        b"grpc://" | b"grpcs://" => {
+            raw.bound_trailers(TRAILERS)?;
+            raw.check_heads::<Heads>()
+        }
         _ => Some(()),
     }
 }
@@ -91,6 +100,15 @@ impl HeadReader for Heads {
             request.log_error(line);
         }
         Head::Invalid
+    }
+}
+
+fn say_trailers(request: &nginx::Request) {
+    if let Some(request) = Request::of(request) {
+        let line = format_args!(
+            "ingress: an answer has more than {MAX_LINES} trailers, or {MAX_TRAILER_BYTES} bytes of them"
+        );
+        request.log_error(line);
     }
 }
 

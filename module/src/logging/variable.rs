@@ -75,8 +75,8 @@ pub const VARIABLES: &[Variable] = &[
         name: "ingress_cdn_loop",
         is_lasting: false,
         value: |request| {
-            let trace = request.loop_trace();
-            Some(trace.map_or(Cow::Borrowed(head::NAME), Cow::Owned))
+            let is_copy = request.mirror().is_some();
+            Some(request.loop_trace(if is_copy { head::COPY } else { head::NAME }))
         },
     },
     Variable { name: "req_id", is_lasting: true, value: request_id },

@@ -16,6 +16,7 @@ use crate::request::policies::Cache;
 use crate::route::facts::Kept;
 use crate::route::location::Locations;
 use crate::route::mirror::{Copied, Mirrored};
+use crate::stream::open::Open;
 use crate::stream::passthrough::PassedThrough;
 use crate::system::memory::random;
 use crate::tls::{bundles, certificate, client_certificate};
@@ -60,6 +61,7 @@ parts! {
         destinations: Option<Checked>,
         pools: Pools,
         passed_through: PassedThrough,
+        open_sessions: Open,
     }
 }
 
@@ -113,6 +115,7 @@ impl Parts for Features {
             destinations: Checked::of(cycle),
             pools: Pools::default(),
             passed_through: PassedThrough::default(),
+            open_sessions: Open::default(),
         }
     }
 

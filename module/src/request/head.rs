@@ -8,6 +8,7 @@ use nginx::Header;
 use oxigress_core::http::head::{self, Rules, Treatment};
 use oxigress_core::http::paths::Refused;
 use oxigress_core::http::{forwarded, header};
+use std::borrow::Cow;
 
 static NO_RULES: Rules = Rules::NONE;
 
@@ -148,13 +149,14 @@ impl<'r> Request<'r> {
         self.nginx().set_header_value(header, value).ok_or(BadHead::Refused)
     }
 
-    /// The value of `CDN-Loop` for whoever gets the request: the client's, and that it passed through here.
-    pub fn loop_trace(&self) -> Option<Vec<u8>> {
-        let mut said = self.all_headers(b"cdn-loop").peekable();
-        said.peek()?;
-        let mut all = said.collect::<Vec<_>>();
-        all.push(head::NAME);
-        Some(all.join(&b", "[..]))
+    /// The value of `CDN-Loop` for whoever gets the request: the client's, and behind it our `own`.
+    pub fn loop_trace(&self, own: &'static [u8]) -> Cow<'static, [u8]> {
+        let mut all = self.all_headers(b"cdn-loop").collect::<Vec<_>>();
+        if all.is_empty() {
+            return Cow::Borrowed(own);
+        }
+        all.push(own);
+        Cow::Owned(all.join(&b", "[..]))
     }
 
     /// Says that requests lead in a circle: every ten seconds at most.

@@ -5,11 +5,10 @@ use crate::balancer::choose::{self, Search, SelectBy};
 use crate::balancer::outcome;
 use crate::balancer::peer::refuse_zone;
 use crate::request::route::EndpointSetRef;
-use crate::stream::Stream;
 use crate::stream::passthrough::SessionBackend;
 use crate::stream::sessions as stream;
 use crate::stream::sessions::Arrived;
-use crate::system::log;
+use crate::stream::{Stream, open, say};
 use crate::system::memory::now_milliseconds;
 use crate::worker;
 use crate::worker::Worker;
@@ -17,7 +16,7 @@ use nginx::stream::balancer::SessionBalancer;
 use nginx::stream::{Session, SessionState, SessionUpstream, StreamBlock};
 use nginx::{Attempt, Code, Outcome, PeerName, Refused};
 use oxigress_core::balancer::Identity;
-use std::fmt::Arguments;
+use oxigress_core::model::StreamPort;
 
 /// Balances the sessions of upstreams with `ingress_balancer`.
 pub struct Sessions;
@@ -52,7 +51,9 @@ impl SessionBalancer for Sessions {
 
     fn peer<'s>(session: &'s Session, block: &'s StreamBlock) -> Option<Peer<'s>> {
         let worker = worker::current(session.event_loop())?;
-        let backend = backend(session, block, worker).unwrap_or_default();
+        let is_open = open::begin(worker, session, port_of(session));
+        let backend = is_open.then(|| backend(session, block, worker)).flatten();
+        let backend = backend.unwrap_or_default();
         let mut endpoint_set = EndpointSetRef::default();
         let value = |name: &[u8]| session.variable_by_name::<Stream>(name);
         let hash = stream::hash(worker, backend, &mut endpoint_set, value);
@@ -101,9 +102,11 @@ fn backend<'s>(session: &'s Session, block: &StreamBlock, worker: &Worker) -> Op
     found
 }
 
-/// Writes an error line about a session; nginx adds whose it is.
-fn say(session: &Session, line: Arguments<'_>) {
-    log::write(log::ERROR, session.connection().log(), format_args!("ingress: {line}"));
+/// The port of a session that no server name tells apart from others of the port.
+fn port_of(session: &Session) -> Option<StreamPort> {
+    let has_name = session.context::<Stream>().is_some()
+        || session.server_conf::<Stream>().decrypted_name.is_some();
+    Arrived::of(session).filter(|_| !has_name).map(|at| at.port())
 }
 
 fn is_udp(session: &Session) -> bool {

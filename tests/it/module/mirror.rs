@@ -72,6 +72,10 @@ fn a_copy_has_the_id_of_its_request() {
         };
         let (of_request, of_copy) = (id(&answer.text()), id(&copy));
         ensure!(of_request.is_some() && of_request == of_copy, "{of_request:?} {of_copy:?}");
+        // A copy that comes back is served once, and copies of it are not: many copies do not multiply.
+        let (request, copy) = (answer.text().to_lowercase(), copy.to_lowercase());
+        ensure!(request.contains("cdn-loop: oxigress\r\n"), "{request}");
+        ensure!(copy.contains("cdn-loop: oxigress, oxigress\r\n"), "{copy}");
         answer_to(stream)
     });
 }

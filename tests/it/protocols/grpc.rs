@@ -1,13 +1,15 @@
 //! gRPC through nginx as it is shipped: calls of every kind, over plain HTTP/2 and over TLS on both sides.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use oxigress_tests::certificate::Certificate;
 use oxigress_tests::pass;
 use oxigress_tests::protocol::grpc::{Channel, GrpcEndpoint};
 use oxigress_tests::shipped::{Route, Shipped};
 use oxigress_tests::wait::block_on;
 use serde_json::json;
-use std::net::SocketAddr;
+use std::io::Write;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::thread;
 
 const HOST: &str = "grpc.test";
 
@@ -56,6 +58,53 @@ fn a_head_of_more_than_2000_lines_is_not_read() {
         ensure!(log.contains("a response head has more than 2000 lines"), "{log}");
         Ok(())
     });
+}
+
+/// Trailers that never end: nginx keeps each as long as the request lasts.
+#[test]
+fn an_answer_with_more_trailers_than_2000_ends() {
+    pass("grpc-trailers", |directory| {
+        let nginx = Shipped::start(directory, 1)?;
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let address = listener.local_addr()?;
+        let sent = thread::spawn(move || endless_trailers(&listener));
+        nginx.serve(&[Route::new(HOST, address, "grpc")])?;
+        let outcome = block_on(async {
+            let channel = Channel::connect(nginx.http, None).await?;
+            channel.ask(HOST, "Unary", &["hello"]).await
+        });
+        let sent = sent.join().map_err(|_| anyhow!("the endpoint"))??;
+        println!("{sent} bytes of trailers were read; {outcome:?}");
+        ensure!(sent < MANY, "nginx read {sent} bytes of trailers");
+        let log = nginx.log();
+        ensure!(log.contains("more than 2000 trailers"), "{log}");
+        Ok(())
+    });
+}
+
+/// More than nginx's buffers and the kernel's have.
+const MANY: usize = 64 << 20;
+
+/// Answers a call with a head and a block of trailers of one byte each that never ends; says how much of it was taken.
+fn endless_trailers(listener: &TcpListener) -> Result<usize> {
+    let frame = |kind: u8, flags: u8, stream: u32, payload: &[u8]| -> Result<Vec<u8>> {
+        let length = u32::try_from(payload.len())?.to_be_bytes();
+        let head = [&length[1..], &[kind, flags], &stream.to_be_bytes()].concat();
+        Ok([&head[..], payload].concat())
+    };
+    let (mut stream, _) = listener.accept()?;
+    let settings = [frame(4, 0, 0, b"")?, frame(4, 1, 0, b"")?].concat();
+    stream.write_all(&settings)?;
+    // `:status: 200`; then trailers, of which each is `accept-charset` of HPACK's table.
+    let head = frame(1, 4, 1, b"\x88")?;
+    let many = [0x8f; 16_384];
+    stream.write_all(&[head, frame(1, 1, 1, &many)?].concat())?;
+    let more = frame(9, 0, 1, &many)?;
+    let mut sent = 0;
+    while sent < MANY && stream.write_all(&more).is_ok() {
+        sent += more.len();
+    }
+    Ok(sent)
 }
 
 async fn every_kind(address: SocketAddr, tls: Option<&str>, host: &str, name: &str) -> Result<()> {

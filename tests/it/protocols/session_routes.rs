@@ -112,6 +112,53 @@ fn ports_lead_where_their_routes_say_and_an_edit_is_data() {
     });
 }
 
+/// A route that leads back to its own port, over another gateway or the address of a Service, opens one session after the other.
+#[test]
+fn sessions_leave_connections_to_requests_and_a_port_leaves_them_to_other_ports() {
+    pass("session-routes-many", |directory| {
+        let (one, two) = (tcp_echo("one")?, tcp_echo("two")?);
+        let (evil, good) = (free_port()?, free_port()?);
+        let mut controller =
+            Controller::start(directory, 1, &["--configmap=default/settings".into()])?;
+        controller.serve(
+            "settings.yaml",
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: { name: settings, namespace: default }\n\
+             data: { max-worker-connections: '256' }\n",
+        )?;
+        let services = service("one", one, 9) + &service("two", two, 9);
+        let listeners = [
+            format!("name: evil, port: {evil}, protocol: TCP"),
+            format!("name: good, port: {good}, protocol: TCP"),
+        ];
+        let routes = route("TCPRoute", "evil", "evil", "", "{ name: one, port: 7 }")
+            + &route("TCPRoute", "good", "good", "", "{ name: two, port: 7 }");
+        controller.serve("web.yaml", &(services + &gateway(&listeners) + &routes))?;
+        until("evil", || is_told("evil", tcp(evil, "hello!"), "one: hello!"))?;
+        until("good", || is_told("good", tcp(good, "hello!"), "two: hello!"))?;
+        let open = || -> Result<TcpStream> {
+            let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, evil))?;
+            stream.write_all(b"x")?;
+            Ok(stream)
+        };
+        let held = (0..200).map(|_| open()).collect::<Result<Vec<_>>>()?;
+        until("the log", || {
+            let log = controller.error_log();
+            ensure!(log.contains("has half of the sessions that a worker may have"), "{log}");
+            Ok(())
+        })?;
+        is_told("good", tcp(good, "again!"), "two: again!")?;
+        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, controller.http_port))?;
+        stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: x.test\r\nConnection: close\r\n\r\n")?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        ensure!(answer.starts_with("HTTP/1.1 404"), "{answer:?}");
+        drop(held);
+        until("evil", || is_told("evil", tcp(evil, "again!"), "one: again!"))?;
+        Ok(())
+    });
+}
+
 #[test]
 fn a_route_that_no_listener_allows_is_not_served() {
     pass("session-routes-tenants", |directory| {

@@ -8,12 +8,10 @@ use super::target::is_watched;
 use super::work::{self, Step};
 use super::{Built, status};
 use crate::Options;
-use kube::core::{Expression, Selector, SelectorExt};
 use oxigress_core::model::HostPattern;
 use oxigress_objects::gateway::{self, LabelSelector, ParentRef, Route};
 use oxigress_objects::gateway_status::{Condition, Content, ParentStatus};
 use oxigress_objects::{Key, Name, ObjectRef, World};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A route at one of its parents, which is ours.
@@ -69,17 +67,23 @@ pub fn attach<'w>(
         let state = gateways.get(&gateway).filter(|_| is_gateway)?;
         Some((parent, gateway, named(parent, &state.listeners)))
     });
-    let parents: Vec<_> = parents.collect();
+    let mut parents: Vec<_> = parents.collect();
     if parents.is_empty() {
         return Vec::new();
     }
     // Nothing is multiplied before there is room for all of it.
     let listeners = parents.iter().map(|(_, _, named)| named.len()).sum::<usize>();
     let of_one = route.spec.hostnames.iter().map(|name| room::places_of(name)).sum::<usize>();
-    let has_room = room.has_places(key, listeners.saturating_mul(of_one.max(1)));
+    let of_listeners = listeners.saturating_mul(of_one.max(1));
+    let has_room =
+        room.has_places(key, room::of_parents(parents.len()).saturating_add(of_listeners));
     let hosts = match has_room {
         true => hosts_of(route),
-        false => Err(Condition::no("Accepted", "UnsupportedValue", room::no_places())),
+        // One parent is told, since each costs as much as any other.
+        false => {
+            parents.truncate(1);
+            Err(Condition::no("Accepted", "UnsupportedValue", room::no_places()))
+        }
     };
     let mut all = Vec::new();
     for (parent, gateway, named) in parents {
@@ -223,28 +227,25 @@ fn allows(world: &World, gateway: &Key, route: &Key, listener: &mut ListenerStat
 fn selects(world: &World, namespace: &Name, selector: &LabelSelector) -> bool {
     work::count(Step::Selector);
     let known = world.namespaces.get(&Key::new("", namespace));
-    let mut labels = known.map(|known| known.labels.clone()).unwrap_or_default();
-    // Kubernetes gives it to every namespace; in a folder nobody does.
-    labels.insert("kubernetes.io/metadata.name".into(), namespace.to_string());
-    matches(selector, &labels)
-}
-
-fn matches(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool {
-    let mut all = Selector::from_iter(
-        selector
-            .match_labels
-            .iter()
-            .map(|(key, value)| Expression::Equal(key.clone(), value.clone())),
-    );
-    for expression in &selector.match_expressions {
-        let (key, values) = (expression.key.clone(), expression.values.iter().cloned().collect());
-        all.extend([match &*expression.operator {
-            "In" => Expression::In(key, values),
-            "NotIn" => Expression::NotIn(key, values),
-            "Exists" => Expression::Exists(key),
-            "DoesNotExist" => Expression::DoesNotExist(key),
-            _ => return false,
-        }]);
-    }
-    all.matches(labels)
+    let label = |key: &str| match key {
+        // Kubernetes gives it to every namespace; in a folder nobody does.
+        "kubernetes.io/metadata.name" => Some(namespace.as_str()),
+        _ => known.and_then(|known| known.labels.get(key)).map(String::as_str),
+    };
+    // It may be as long as an object is, so nothing of it is copied.
+    let mut labels = selector.match_labels.iter();
+    let mut expressions = selector.match_expressions.iter();
+    labels.all(|(key, value)| label(key) == Some(value))
+        && expressions.all(|expression| {
+            let value = label(&expression.key);
+            let is_among =
+                |value: &str| expression.values.iter().any(|text| text.as_str() == value);
+            match &*expression.operator {
+                "In" => value.is_some_and(is_among),
+                "NotIn" => !value.is_some_and(is_among),
+                "Exists" => value.is_some(),
+                "DoesNotExist" => value.is_none(),
+                _ => false,
+            }
+        })
 }

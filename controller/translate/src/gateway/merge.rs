@@ -6,6 +6,7 @@ use super::memo::Outcome;
 use super::rank::{self, Age, Ranked};
 use super::served::Candidate;
 use super::{Beside, HostOwner, PlaceOwner};
+use crate::host::guests::Shares;
 use crate::host::owner::{self, HostOwnership};
 use crate::{Options, age};
 use oxigress_core::model::{
@@ -46,7 +47,7 @@ impl Place<'_> {
 
 /// The rules of a host on a port, while those of its objects are put together.
 #[derive(Default)]
-struct Merge {
+struct Merge<'r> {
     all: BTreeMap<(PathPattern, Selection), Winner>,
     /// The oldest object that has a path, whatever its conditions are.
     paths: BTreeMap<PathPattern, Age>,
@@ -54,8 +55,8 @@ struct Merge {
     root_of_ingress: Option<(Age, Rule)>,
     /// The number of all rules.
     count: usize,
-    /// The number of those that routes of other namespaces than the owner's have added.
-    guests: usize,
+    /// What routes of other namespaces than the owner's may still add.
+    guests: Shares<'r>,
     /// Objects of which rules found no place.
     full: BTreeSet<ObjectRef>,
 }
@@ -88,7 +89,7 @@ pub fn merge(
         rules.partition(|rule| is_owners(&rule.origin.namespace));
     let (own, guests): (Vec<_>, Vec<_>) =
         routes.iter().partition(|(age, _)| is_owners(&age.1.namespace));
-    let mut merge = Merge::default();
+    let mut merge = Merge { guests: shares(&guests), ..Merge::default() };
     let notes = &mut outcome.notes;
     own_rules.into_iter().for_each(|rule| merge.put_ingress(world, at, rule, notes));
     for (age, candidates) in &own {
@@ -119,6 +120,16 @@ pub fn merge(
     }
     merge.note_full(at, notes);
     merge.finish(outcome)
+}
+
+/// What each namespace may add of the rules of guests.
+fn shares<'r>(guests: &[(&'r Age, &Vec<Candidate>)]) -> Shares<'r> {
+    let mut asked: BTreeMap<&str, usize> = BTreeMap::new();
+    for (age, candidates) in guests {
+        let rules = candidates.iter().map(|candidate| candidate.rules.len());
+        *asked.entry(&age.1.namespace).or_default() += rules.sum::<usize>();
+    }
+    Shares::of(MAX_GUESTS, &asked)
 }
 
 /// What decides between two objects: of an Ingress and a route of one age and name the Ingress stands, which is put first.
@@ -218,7 +229,7 @@ impl Owner<'_> {
     }
 }
 
-impl Merge {
+impl Merge<'_> {
     fn put_ingress(&mut self, world: &World, at: &ListenerHost, rule: &Rule, notes: &mut Notes) {
         let key = Key::new(&rule.origin.namespace, &rule.origin.ingress);
         let created = world.ingresses.get(&key).map_or(i64::MAX, |ingress| ingress.created);
@@ -291,14 +302,15 @@ impl Merge {
     ) {
         let Candidate { path, selection, rules } = candidate;
         let added = if is_owners { 0 } else { rules.len() };
-        if self.guests + added > MAX_GUESTS {
+        if !is_owners && !self.guests.has(&age.1.namespace, added) {
             self.full.insert(rank::object(age));
             return;
         }
         let (age, rules) = (age.clone(), rules.clone());
+        let namespace = age.1.namespace.clone();
         let winner = Winner { age, place, rules };
         if self.put(at, (path.clone(), selection.clone()), winner, notes) {
-            self.guests += added;
+            self.guests.take(&namespace, added);
         }
     }
 
@@ -336,7 +348,7 @@ impl Merge {
     fn note_full(&self, at: &ListenerHost, notes: &mut Notes) {
         let message = format!(
             "host {}: at most {MAX_RULES} rules in one host, those of its owner first, and at most {MAX_GUESTS} of routes of \
-             other namespaces: rules that found no place are not served",
+             other namespaces, each its share of these: rules that found no place are not served",
             at.host
         );
         notes.extend(self.full.iter().map(|of| (of.clone(), Note::rejected(message.clone()))));

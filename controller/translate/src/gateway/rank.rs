@@ -7,7 +7,7 @@
 use super::host::specificity;
 use super::room::Room;
 use super::served::{Candidate, Served};
-use oxigress_core::model::{HostPattern, PathPattern, Selection, ValueMatch};
+use oxigress_core::model::{HostPattern, PathPattern, Selection, ValueMatch, ValuePattern};
 use oxigress_objects::verdict::Note;
 use oxigress_objects::{Key, Kind, ObjectRef};
 use std::cmp::Reverse;
@@ -49,7 +49,7 @@ pub struct Flat {
 pub fn flatten(host: &HostPattern, ranked: &Ranked, is_shared: bool, room: &mut Room) -> Flat {
     let is_one = ranked.len() < 2;
     let own_name = specificity(host);
-    let (above, known) = (BTreeMap::new(), BTreeSet::new());
+    let (above, known) = (ByPath::default(), BTreeSet::new());
     let mut meeting = Meeting { own_name, is_shared, room, above, known };
     let mut flat = Flat { routes: BTreeMap::new(), notes: Vec::new(), left_out: BTreeSet::new() };
     for (Reverse(rank), routes) in ranked {
@@ -73,8 +73,7 @@ pub fn flatten(host: &HostPattern, ranked: &Ranked, is_shared: bool, room: &mut 
             }
         }
         for (age, candidate) in kept.into_iter().filter(|_| !is_one) {
-            let above = Above { rank: *rank, age, candidate };
-            meeting.above.entry(above.candidate.path.clone()).or_default().push(above);
+            meeting.above.insert(Above::new(*rank, age, candidate));
         }
     }
     flat
@@ -99,6 +98,34 @@ struct Above {
     rank: Rank,
     age: Age,
     candidate: Candidate,
+    /// See [`weight`].
+    weight: usize,
+}
+
+impl Above {
+    fn new(rank: Rank, age: Age, candidate: Candidate) -> Self {
+        let weight = weight(&candidate.selection);
+        Above { rank, age, candidate, weight }
+    }
+}
+
+/// So many bytes of texts take as long to compare and to copy as all else of a comparison.
+const BYTES_OF_COMPARISON: usize = 128;
+
+/// What a text adds to the comparisons in which it has a part.
+fn weight_of(text: &str) -> usize {
+    text.len() / BYTES_OF_COMPARISON
+}
+
+/// What conditions add to a comparison.
+fn weight(selection: &Selection) -> usize {
+    let all = selection.headers.iter().chain(&selection.query);
+    all.map(|one| match &one.value {
+        ValuePattern::Exact(value) | ValuePattern::Regex(value) => {
+            weight_of(&one.name) + weight_of(value)
+        }
+    })
+    .sum()
 }
 
 struct Meeting<'r> {
@@ -106,8 +133,8 @@ struct Meeting<'r> {
     own_name: Rank,
     is_shared: bool,
     room: &'r mut Room,
-    /// By path, the rules of more specific names.
-    above: BTreeMap<PathPattern, Vec<Above>>,
+    /// The rules of more specific names.
+    above: ByPath,
     /// Rules of more specific names that stand for narrower paths or conditions already.
     known: BTreeSet<(Age, PathPattern, Selection)>,
 }
@@ -121,8 +148,13 @@ impl Meeting<'_> {
         below: &Candidate,
     ) -> Result<Vec<(Age, Candidate)>, LeftOut> {
         let mut copies = Vec::new();
-        for Above { rank: of_rank, age: of, candidate: above } in around(&below.path, &self.above) {
-            if !self.room.has_comparison(&age.1, age.2) {
+        let own_weight = weight(&below.selection);
+        if !self.room.has_comparisons(&age.1, age.2, self.above.price_of(&below.path)) {
+            return Err(LeftOut::NoRoom);
+        }
+        for found in self.above.around(&below.path) {
+            let Above { rank: of_rank, age: of, candidate: above, weight } = found;
+            if !self.room.has_comparisons(&age.1, age.2, 1 + own_weight + weight) {
                 return Err(LeftOut::NoRoom);
             }
             let is_foreign = !self.is_shared && of.1.namespace != age.1.namespace;
@@ -187,28 +219,57 @@ fn both(above: &Selection, below: &Selection) -> Selection {
     }
 }
 
-/// The rules whose paths contain a path.
-fn around<'a>(
-    path: &PathPattern,
-    above: &'a BTreeMap<PathPattern, Vec<Above>>,
-) -> impl Iterator<Item = &'a Above> {
-    let mut names = Vec::new();
-    if !above.is_empty() {
-        names.push(path.clone());
-        if let PathPattern::Exact(text) | PathPattern::Prefix(text) = path {
-            let ends = text.match_indices('/').map(|(at, _)| at).chain([text.len()]);
-            let parents = ends.filter_map(|end| text.get(..end));
-            names.extend(parents.map(|parent| PathPattern::Prefix(parent.into())));
-        }
-        names.dedup();
+/// Rules of more specific names, by path.
+#[derive(Default)]
+struct ByPath {
+    prefixes: BTreeMap<String, Vec<Above>>,
+    others: BTreeMap<PathPattern, Vec<Above>>,
+}
+
+impl ByPath {
+    fn insert(&mut self, above: Above) {
+        let all = match &above.candidate.path {
+            PathPattern::Prefix(text) => self.prefixes.entry(text.clone()).or_default(),
+            other => self.others.entry(other.clone()).or_default(),
+        };
+        all.push(above);
     }
-    names.into_iter().filter_map(|name| above.get(&name)).flatten()
+
+    /// The rules whose paths contain a path.
+    fn around<'a>(&'a self, path: &'a PathPattern) -> impl Iterator<Item = &'a Above> {
+        let own = match path {
+            PathPattern::Prefix(text) => self.prefixes.get(text),
+            other => self.others.get(other),
+        };
+        let above = parents(path).filter_map(|parent| self.prefixes.get(parent));
+        own.into_iter().chain(above).flatten()
+    }
+
+    /// What looking for them costs, in comparisons: a path may be all slashes.
+    fn price_of(&self, path: &PathPattern) -> usize {
+        match self.prefixes.is_empty() {
+            true => 0,
+            false => parents(path).map(|parent| 1 + weight_of(parent)).sum(),
+        }
+    }
+}
+
+/// The prefixes that contain a path, but for itself.
+fn parents(path: &PathPattern) -> impl Iterator<Item = &str> {
+    let (text, is_exact) = match path {
+        PathPattern::Exact(text) => (text.as_str(), true),
+        PathPattern::Prefix(text) => (text.as_str(), false),
+        PathPattern::Regex(_) => ("", false),
+    };
+    let whole = is_exact.then_some(text.len());
+    let ends = text.match_indices('/').map(|(at, _)| at).chain(whole);
+    ends.filter_map(|end| text.get(..end))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use oxigress_core::model::ValuePattern;
+    use oxigress_core::model::policy::HeaderName;
 
     fn candidate(path: &str, header: Option<&str>) -> Candidate {
         let exact = |name: &str| ValueMatch::new(name, ValuePattern::Exact("1".into())).unwrap();
@@ -329,6 +390,41 @@ mod tests {
             served(&beside, false),
             ["old /a (Prefix) x", "young /a (Prefix)", "young /b (Prefix)"]
         );
+    }
+
+    /// Rules of one route that meet as many of another one, all of the namespace `a`: how many of them are served. No request is
+    /// taken by two of them.
+    fn met(count: usize, path: &str, value: &str) -> usize {
+        let meets = |number: usize| {
+            let value = ValuePattern::Exact(format!("{value}{number}"));
+            let headers = vec![ValueMatch::new("h", value).unwrap()];
+            let method = HeaderName::parse(if number < count { "GET" } else { "POST" }).ok();
+            let selection = Selection { method, headers, ..Selection::default() };
+            let path = PathPattern::prefix(path).unwrap();
+            Candidate { path, selection, rules: Vec::new() }
+        };
+        let route = |rank: Rank, first: usize| {
+            let candidates = (first..first + count).map(meets).collect();
+            let served = Served { candidates, ..Served::default() };
+            let name = format!("r{first}");
+            let age = (0, Key::new("a", name), Kind::HTTPRoute);
+            (Reverse(rank), ByAge::from([(age, served.into())]))
+        };
+        let ranked = Ranked::from([route((true, 6), 0), route((false, 5), count)]);
+        let host = HostPattern::parse("a.test").unwrap();
+        let flat = flatten(&host, &ranked, false, &mut Room::default());
+        let is_below = |(age, _): &(&Age, &Vec<Candidate>)| age.1.name.as_str() != "r0";
+        flat.routes.iter().filter(is_below).map(|(_, rules)| rules.len()).sum()
+    }
+
+    #[test]
+    fn long_paths_and_conditions_cost_their_namespace_more_comparisons() {
+        assert_eq!(met(100, "/a", "v"), 100, "10,000 comparisons");
+        let long = met(100, "/a", &"v".repeat(4_000));
+        assert!((50..100).contains(&long), "{long}: each comparison counts for 63");
+        assert!(met(700, "/a", "v") > 690);
+        let deep = met(700, &"/a".repeat(511), "v");
+        assert!((100..400).contains(&deep), "{deep}: 511 parents of 4 comparisons and more each");
     }
 
     #[test]

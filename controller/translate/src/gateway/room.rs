@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Most rules of the routes of one namespace. A rule stands once for each host, match and backend.
 const MAX_RULES: usize = 20_000;
-/// Most comparisons of rules of one namespace with those of more specific host names: some 20 ms.
+/// Most comparisons of rules of one namespace with those of more specific host names: some 20 ms. Long texts count for more.
 const MAX_COMPARISONS: usize = 500_000;
 
 /// Most bytes that the filters of the routes of one namespace come to, where they are read and again where redirects differ from
@@ -72,10 +72,10 @@ impl Room {
         take(all, bytes, MAX_FILTER_BYTES) || self.leave_out(key, kind)
     }
 
-    /// Whether a rule of the route may be compared with one more of another route.
-    pub fn has_comparison(&mut self, key: &Key, kind: Kind) -> bool {
+    /// Whether a rule of the route may be compared with so many more of other routes.
+    pub fn has_comparisons(&mut self, key: &Key, kind: Kind, count: usize) -> bool {
         let all = self.comparisons.entry(key.namespace.clone()).or_default();
-        take(all, 1, MAX_COMPARISONS) || self.leave_out(key, kind)
+        take(all, count, MAX_COMPARISONS) || self.leave_out(key, kind)
     }
 
     /// Begins a host where routes of these namespaces meet.
@@ -136,6 +136,12 @@ impl Room {
     }
 }
 
+/// How many places the parents of a route count for, whatever they name: each is looked for, and told of in the status.
+pub fn of_parents(count: usize) -> usize {
+    const OF_ONE: usize = 4;
+    count.saturating_mul(OF_ONE)
+}
+
 /// How many places a host name counts for at each listener.
 pub fn places_of(hostname: &str) -> usize {
     1 + hostname.matches('.').count() / LABELS_OF_PLACE
@@ -145,8 +151,8 @@ pub fn places_of(hostname: &str) -> usize {
 pub fn no_places() -> String {
     format!(
         "the routes of a namespace ask for at most {MAX_PLACES} places, one for each listener of each parent and each of the \
-         route's hostnames, and more for names of many labels: name one listener in sectionName, or use fewer parents or \
-         hostnames"
+         route's hostnames, more for names of many labels, and four for each parent: name one listener in sectionName, or use \
+         fewer parents or hostnames"
     )
 }
 
@@ -164,7 +170,8 @@ mod tests {
     fn met(room: &mut Room, count: usize) -> Meeting {
         let route = Key::new("a", "r");
         let mut meeting = room.begin_meeting([&route.namespace].into_iter());
-        let had = (0..count).take_while(|_| room.has_comparison(&route, Kind::HTTPRoute)).count();
+        let had =
+            (0..count).take_while(|_| room.has_comparisons(&route, Kind::HTTPRoute, 1)).count();
         let left_out = (had < count).then(|| ObjectRef::new(Kind::HTTPRoute, route));
         room.end_meeting(&mut meeting, left_out.into_iter().collect());
         meeting

@@ -30,6 +30,10 @@ const OF_ROUTE: u64 = 20_000_000;
 /// What those of all routes of a namespace may cost, in nanoseconds.
 pub const OF_NAMESPACE: u64 = 500_000_000;
 
+/// Most headers, or parameters, that a match asks for. The definitions of the API allow 16; where routes meet, those of two are
+/// joined, and a record has 64.
+const MAX_VALUES: usize = 32;
+
 /// Regular expressions that were tried.
 pub type Patterns = BTreeMap<String, Tried>;
 
@@ -298,6 +302,12 @@ impl Reader<'_, '_> {
         field: &str,
         in_any_case: bool,
     ) -> Result<Vec<ValueMatch>, String> {
+        if all.len() > MAX_VALUES {
+            return Err(format!(
+                "{field}: {} of them, at most {MAX_VALUES}: remove some",
+                all.len()
+            ));
+        }
         let mut values: Vec<ValueMatch> = Vec::new();
         for one in all {
             let name = if in_any_case { one.name.to_ascii_lowercase() } else { one.name.clone() };

@@ -215,7 +215,8 @@ fn one_label(at: &ListenerHost, beside: &Beside<'_>) -> Option<ListenerHost> {
 /// A host where a route is attached and served.
 pub struct Spot<'a, 'w> {
     attachment: &'a Attachment<'w>,
-    listener: &'a ListenerState<'w>,
+    /// The listener by which it is.
+    pub listener: &'a ListenerState<'w>,
     /// The host.
     pub at: ListenerHost,
     /// The route's own name for it.
@@ -248,7 +249,7 @@ pub fn spots<'a, 'w>(
         });
         all.filter_map(move |(port, address, (host, own))| {
             let at = ListenerHost::deep(port, address, host.clone());
-            let is_its = listeners.most_specific(&at) == Some(&listener.host);
+            let is_its = listeners.is_of(listener, &at);
             is_its.then_some(Spot { attachment, listener, at, name: own })
         })
     })

@@ -34,21 +34,8 @@ pub fn is_granted(
     if *from_namespace == *to.namespace {
         return true;
     }
-    let from_kind = from_kind.to_string();
-    let grants = objects.grants.range(Key::new(&to.namespace, "")..);
-    let mut grants = grants.take_while(|(key, _)| key.namespace == to.namespace);
-    grants.any(|(_, grant)| {
-        let is_from = grant.spec.from.iter().any(|from| {
-            from.group == from_group && from.kind == from_kind && from.namespace == from_namespace
-        });
-        let is_name = |name: &Option<String>| {
-            name.as_ref().is_none_or(|name| name.is_empty() || *name == to.name)
-        };
-        is_from
-            && grant.spec.to.iter().any(|granted| {
-                granted.group == to_group && granted.kind == to_kind && is_name(&granted.name)
-            })
-    })
+    let from = [from_group, &*from_kind.to_string(), from_namespace];
+    objects.allowed.has(from, [to_group, to_kind], to)
 }
 
 /// The Service's port that a reference means, or why it is none. Adds the Service to those that were looked at.

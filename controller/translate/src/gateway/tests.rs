@@ -182,6 +182,25 @@ fn what_a_route_asks_for_is_counted_before_it_is_multiplied() {
 }
 
 #[test]
+fn parents_count_also_where_they_name_no_listener() {
+    let mut bench = Bench::new(options(""));
+    bench.see(hosts(16, &json!({"from": "All"})).chain([class()]));
+    let parent = |n: usize| json!({"name": format!("g{}", n % 16), "namespace": "infra", "sectionName": format!("no{n}")});
+    let spec = json!({"parentRefs": (0..32).map(parent).collect::<Vec<_>>(), "rules": [{}]});
+    let route = |n: i64| {
+        let id = ObjectRef::new(Kind::HTTPRoute, Key::new("evil", format!("r{n}")));
+        (id, Some(Object::Route(resource(n, spec.clone()))))
+    };
+    bench.see((0..1_000).map(route));
+    let told = bench.translator.statuses().values().map(|wanted| match &wanted.content {
+        Content::Route { parents, .. } => parents.len(),
+        _ => 0,
+    });
+    assert_eq!(told.sum::<usize>(), 781 * 32 + (1_000 - 781), "100,000 places are 781 routes");
+    assert_eq!(bench.route("evil", "r781").reason, "NoMatchingParent");
+}
+
+#[test]
 fn a_name_of_many_labels_counts_for_more_places_and_is_compared_no_deeper_than_listeners_go() {
     let mut bench = Bench::new(options(""));
     let all = json!({"from": "All"});

@@ -14,6 +14,7 @@ use crate::Options;
 use crate::backend::spec::{BackendSpec, HostBackend, SpecOwners};
 use crate::backend_ref::BackendRef;
 use crate::host::aliases::{self, MAX_COPIED_RULES};
+use crate::host::guests::{GuestRoom, MAX_BYTES, MAX_EXPRESSIONS};
 use crate::host::owner::HostView;
 use crate::ingress::{Claim, Claims};
 use oxigress_core::model::policy::{Policies, PolicyId, Redirect, Template, TlsPolicy};
@@ -76,9 +77,7 @@ pub fn merge(
         host,
         view,
         is_regex_host: options.regex_per_host && has_regex(),
-        room: room(source, view),
-        room_bytes: GUEST_BYTES,
-        guests: 0,
+        room: GuestRoom::of(room(source, view), source, view),
         lost_root: None,
         has_open_well_known: false,
         full: BTreeSet::new(),
@@ -177,22 +176,14 @@ thread_local! {
 }
 /// What stands for something else in an expression, but for the dot, which may as well be one.
 const EXPRESSIONS: [char; 13] = ['\\', '^', '$', '*', '+', '?', '(', ')', '[', ']', '{', '}', '|'];
-/// Most bytes of paths that other namespaces than the owner's add to a host.
-const GUEST_BYTES: usize = 1 << 20;
-/// Most regular expressions that they add.
-const MAX_GUESTS: usize = 100;
 
 struct Merge<'a> {
     merged: MergedHost,
     host: &'a HostPattern,
     view: &'a HostView<'a>,
     is_regex_host: bool,
-    /// How many paths other namespaces may still add.
-    room: usize,
-    /// Bytes of paths that they may still add: all rules of a host are one record.
-    room_bytes: usize,
-    /// Regular expressions that they have added: every request of the host looks at them.
-    guests: usize,
+    /// What other namespaces may still add.
+    room: GuestRoom<'a>,
     /// The owner's claim of the root where another namespace's is older.
     lost_root: Option<(&'a Claims, &'a Claim)>,
     /// Another namespace has the root of an owner that has no Ingress.
@@ -254,7 +245,7 @@ impl<'a> Merge<'a> {
             return self.refuse(by, message);
         }
         let is_owner = self.view.owner.has(by);
-        if pattern != root() && self.is_full(is_owner, claim, &pattern) {
+        if pattern != root() && self.is_full(by, is_owner, claim, &pattern) {
             return self.say_full(by, is_owner, &place);
         }
         if let Some(older) = self.default_root().filter(|_| pattern == root())
@@ -268,9 +259,7 @@ impl<'a> Merge<'a> {
             return self.refuse(by, message);
         }
         if !is_owner {
-            self.room = self.room.saturating_sub(1);
-            self.room_bytes = self.room_bytes.saturating_sub(claim.path.len());
-            self.guests += usize::from(matches!(pattern, PathPattern::Regex(_)));
+            self.room.take(&by.key.namespace, claim.path.len(), &pattern);
         }
         let is_regex = matches!(pattern, PathPattern::Regex(_));
         let mut policy = by.policy(&claim.path, self.settings);
@@ -296,17 +285,15 @@ impl<'a> Merge<'a> {
     }
 
     /// Whether the host has no place for one more path of the owner, or of another namespace.
-    fn is_full(&self, is_owner: bool, claim: &Claim, pattern: &PathPattern) -> bool {
-        if is_owner {
-            return self.winners.len() + KEPT_PLACES >= MAX_RULES;
+    fn is_full(&self, by: &Claims, is_owner: bool, claim: &Claim, pattern: &PathPattern) -> bool {
+        match is_owner {
+            true => self.winners.len() + KEPT_PLACES >= MAX_RULES,
+            false => !self.room.has(&by.key.namespace, claim.path.len(), pattern),
         }
-        let is_long = self.room_bytes < claim.path.len();
-        let is_regex = matches!(pattern, PathPattern::Regex(_));
-        self.room == 0 || is_long || (is_regex && self.guests == MAX_GUESTS)
     }
 
     fn say_full(&mut self, by: &'a Claims, is_owner: bool, place: &str) {
-        if is_owner || self.room == 0 {
+        if is_owner || !self.room.has_paths(&by.key.namespace) {
             self.full.insert(&by.key);
         }
         let message = match is_owner {
@@ -315,8 +302,8 @@ impl<'a> Merge<'a> {
             ),
             false => format!(
                 "{place} and later paths are not served because the host is full: namespaces that do not own it may add at most \
-                 {MAX_RULES} paths with the owner's, {MAX_COPIED_RULES} with those of its aliases, {GUEST_BYTES} bytes of paths and {MAX_GUESTS} regular \
-                 expressions"
+                 {MAX_RULES} paths with the owner's, {MAX_COPIED_RULES} with those of its aliases, {MAX_BYTES} bytes of paths and \
+                 {MAX_EXPRESSIONS} regular expressions, each namespace its share of these"
             ),
         };
         self.say(by, Note::rejected(message));
@@ -450,8 +437,24 @@ mod tests {
         }))
     }
 
+    /// Paths of a namespace that are served.
+    fn served(ingresses: &[(&str, usize, usize)], namespace: &str) -> usize {
+        let translator = translated(ingresses);
+        let servers = translator.snapshot().servers.values();
+        let rules = servers.flat_map(|server| &server.rules);
+        let is_its = |rule: &&Rule| rule.origin.namespace == namespace && rule.path != root();
+        rules.filter(is_its).count()
+    }
+
     /// Rules that are served, and paths that were looked at for them.
     fn cost(ingresses: &[(&str, usize, usize)]) -> (usize, usize) {
+        WORK.set(0);
+        let translator = translated(ingresses);
+        let servers = translator.snapshot().servers.values();
+        (servers.map(|server| server.rules.len()).sum(), WORK.get())
+    }
+
+    fn translated(ingresses: &[(&str, usize, usize)]) -> Translator {
         let (mut world, mut changed) = (World::default(), Changed::default());
         for (created, (namespace, paths, aliases)) in ingresses.iter().enumerate() {
             let id = ObjectRef::new(Kind::Ingress, Key::new(*namespace, "web"));
@@ -460,10 +463,17 @@ mod tests {
         }
         let options = Options { watch_ingress_without_class: true, ..Options::default() };
         let mut translator = Translator::new(options);
-        WORK.set(0);
         translator.update(&world, &changed);
-        let servers = translator.snapshot().servers.values();
-        (servers.map(|server| server.rules.len()).sum(), WORK.get())
+        translator
+    }
+
+    #[test]
+    fn an_old_guest_that_adds_many_paths_keeps_no_young_one_out() {
+        let all = [("owner", 10, 0), ("evil", 9_950, 0), ("shop", 100, 0), ("more", 10, 0)];
+        let (rules, _) = cost(&all);
+        assert!((9_990..=MAX_RULES).contains(&rules), "{rules}");
+        let served = |namespace: &str| served(&all, namespace);
+        assert_eq!((served("owner"), served("shop"), served("more")), (10, 100, 10));
     }
 
     #[test]

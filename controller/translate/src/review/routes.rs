@@ -8,7 +8,7 @@ use crate::gateway::{self, PlaceOwner};
 use crate::host::owner::{self, HostOwnership};
 use crate::ingress::Claims;
 use crate::pace::price::Prices;
-use oxigress_core::model::{HostPattern, ListenerHost};
+use oxigress_core::model::{HostPattern, ListenerHost, SessionPlace};
 use oxigress_objects::gateway::Route;
 use oxigress_objects::verdict::Note;
 use oxigress_objects::{Key, Kind, ObjectRef, World};
@@ -41,16 +41,19 @@ impl Translator {
             return outcome;
         }
         let new = gateway::hosts_of(world, &self.options, id, route);
-        outcome.compared = (new.named.len() + new.covered.len()).min(1);
+        outcome.compared = (new.named.len() + new.covered.len() + new.sessions.len()).min(1);
         let by_name = new.named.iter().filter_map(|host| self.taken_over(host, &age, id.kind));
         let covered = new.covered.iter().filter_map(|at| self.covered_over(at, &age, id.kind));
-        let mut losses: Vec<Loss> = by_name.chain(covered).collect();
+        let sessions = new.sessions.iter();
+        let sessions = sessions.filter_map(|place| self.sessions_over(world, place, &age, id.kind));
+        let mut losses: Vec<Loss> = by_name.chain(covered).chain(sessions).collect();
         // What it takes already it has taken long ago: nobody is to be kept from changing an object by what came since.
         if let Some(stored) = stored.filter(|_| !losses.is_empty()) {
             let old = gateway::hosts_of(world, &self.options, id, stored);
             losses.retain(|loss| match &loss.of {
                 Lost::Named(host) => !old.named.contains(host),
                 Lost::Covered(at) => !old.covered.contains(at),
+                Lost::Sessions(place) => !old.sessions.contains(place),
             });
         }
         outcome.denial = losses.into_iter().next().map(|loss| loss.why);
@@ -108,6 +111,28 @@ impl Translator {
         is_lost.then(|| Loss { of, why: why(&at.host, (&owner.key, *kind), new) })
     }
 
+    /// Why it may not ask for sessions that a younger route of another namespace has.
+    fn sessions_over(
+        &self,
+        world: &World,
+        place: &SessionPlace,
+        age: &Age,
+        new: Kind,
+    ) -> Option<Loss> {
+        let id = self.route_of_session(place)?;
+        let created = world.gateway_api.routes.get(&id)?.meta.created;
+        let is_older = age.borrowed() < (created, &id.key);
+        let is_lost = is_older && id.key.namespace != age.key.namespace;
+        let of = Lost::Sessions(place.clone());
+        let why = || {
+            format!(
+                "the sessions of {place} belong to namespace {}, whose {id} has them; this {new} is older and would take them                  over: attach a new {new}",
+                id.key.namespace
+            )
+        };
+        is_lost.then(|| Loss { of, why: why() })
+    }
+
     /// Why an old Ingress may not newly be for requests without a host: it would take these from routes of another namespace.
     pub(super) fn take_default_host(&self, host: &HostPattern, claims: &Claims) -> Option<Note> {
         let has_it = |claims: &Claims| claims.canary().is_none() && claims.hosts.contains_key(host);
@@ -151,6 +176,7 @@ struct Loss {
 enum Lost {
     Named(HostPattern),
     Covered(ListenerHost),
+    Sessions(SessionPlace),
 }
 
 fn why(host: &HostPattern, (owner, kind): (&Key, Kind), new: Kind) -> String {
@@ -303,6 +329,40 @@ mod tests {
         let fixture = Fixture::new("", &[CLASS.to_owned(), gateway(""), young.to_owned()]);
         let said = denial(&fixture, &hostless("old", 2020, "web")).unwrap();
         assert!(said.contains("whose Ingress evil/x names it"), "{said}");
+    }
+
+    /// Nothing but their age tells who has the sessions of a port, or of server names that a route has not written.
+    #[test]
+    fn an_old_route_takes_no_sessions_newly_that_routes_of_others_have() {
+        let listeners = [
+            "{ name: tcp, port: 9000, protocol: TCP, allowedRoutes: { namespaces: { from: All } } }",
+            "{ name: udp, port: 53, protocol: UDP, allowedRoutes: { namespaces: { from: All } } }",
+            "{ name: tls, port: 9443, protocol: TLS, tls: { mode: Passthrough }, allowedRoutes: { namespaces: { from: All } } }",
+        ];
+        let gateway = format!(
+            "apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\n\
+             metadata: {{ name: web, namespace: infra, creationTimestamp: '2019-01-01T00:00:00Z' }}\n\
+             spec: {{ gatewayClassName: oxigress, listeners: [{}] }}",
+            listeners.join(", ")
+        );
+        for (kind, place) in
+            [("TCPRoute", "tcp/9000"), ("UDPRoute", "udp/53"), ("TLSRoute", "tcp/9443/_")]
+        {
+            let route = |namespace: &str, year: u16, parent: &str| {
+                hostless(namespace, year, parent).replace("HTTPRoute", kind)
+            };
+            let world = [CLASS.to_owned(), gateway.clone(), route("shop", 2024, "web")];
+            let fixture = Fixture::new("", &[&world[..], &[route("evil", 2020, "none")]].concat());
+            let said = denial(&fixture, &route("evil", 2020, "web")).unwrap_or_default();
+            let expected = format!(
+                "the sessions of {place} belong to namespace shop, whose {kind} shop/r has them"
+            );
+            assert!(said.contains(&expected), "{said}");
+            assert_eq!(denial(&fixture, &route("evil", 2025, "web")), None, "a younger one");
+            assert_eq!(denial(&fixture, &route("shop", 2020, "web")), None, "of one namespace");
+            let fixture = Fixture::new("", &[&world[..], &[route("evil", 2020, "web")]].concat());
+            assert_eq!(denial(&fixture, &route("evil", 2020, "web")), None, "it has them already");
+        }
     }
 
     #[test]

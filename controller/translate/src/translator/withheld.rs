@@ -108,7 +108,9 @@ impl Translator {
                 record::Kind::Certificate => {
                     Key::parse(&record.key).map(|key| ObjectRef::new(Kind::Secret, key))
                 }
-                record::Kind::Session => self.route_of_session(&record.key),
+                record::Kind::Session => SessionPlace::parse(&record.key)
+                    .ok()
+                    .and_then(|place| self.route_of_session(&place)),
                 record::Kind::Backend | record::Kind::Endpoints if !objects.contains_key(item) => {
                     service_of(&record.key).map(|key| ObjectRef::new(Kind::Service, key))
                 }
@@ -132,9 +134,8 @@ impl Translator {
     }
 
     /// The route that has the sessions of a place.
-    fn route_of_session(&self, place: &str) -> Option<ObjectRef> {
-        let place = SessionPlace::parse(place).ok()?;
-        let route = self.snapshot.sessions.get(&place)?;
+    pub(crate) fn route_of_session(&self, place: &SessionPlace) -> Option<ObjectRef> {
+        let route = self.snapshot.sessions.get(place)?;
         let kind = match (place.port, &place.host) {
             (StreamPort::Udp(_), _) => Kind::UDPRoute,
             (StreamPort::Tcp(_), Some(_)) => Kind::TLSRoute,

@@ -208,6 +208,10 @@ pub const NAME: &[u8] = b"oxigress";
 /// A request that has passed through here so often leads in a circle.
 pub const MAX_PASSES: usize = 3;
 
+/// What the gateway adds for a copy of a request: one that comes back is served once, and its own copies are not. A route may have
+/// many copies made, so they would multiply each time that they pass.
+pub const COPY: &[u8] = b"oxigress, oxigress";
+
 /// How often a value of `CDN-Loop` has our name. A client that writes it hurts itself only.
 pub fn passes(value: &[u8]) -> usize {
     let entries = value.split(|byte| *byte == b',');
@@ -313,5 +317,6 @@ mod tests {
         assert_eq!(passes(b"oxigress, other;a=b,Oxigress ; v=1"), 2);
         assert_eq!(passes(b"oxigress2, x;oxigress, \"oxigress\""), 0);
         assert_eq!(passes(b""), 0);
+        assert_eq!((passes(NAME), passes(COPY)), (1, MAX_PASSES - 1));
     }
 }

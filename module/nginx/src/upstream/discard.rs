@@ -24,8 +24,8 @@ const MAX_BYTES: usize = 64 * 1024;
 /// Longest wait for it: short bodies come with their head, or right behind it.
 const MAX_MSEC: ngx_msec_t = 100;
 
-type Init = unsafe extern "C" fn(*mut c_void) -> ngx_int_t;
-type Filter = unsafe extern "C" fn(*mut c_void, isize) -> ngx_int_t;
+pub(super) type Init = unsafe extern "C" fn(*mut c_void) -> ngx_int_t;
+pub(super) type Filter = unsafe extern "C" fn(*mut c_void, isize) -> ngx_int_t;
 
 /// A body that is being dropped, in the pool of the request.
 struct Discard<'r> {

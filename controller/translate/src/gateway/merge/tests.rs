@@ -202,3 +202,21 @@ fn a_host_that_a_listener_names_has_one_owner_for_all_who_ask() {
     let named = route("team", 2021, "infra", "apps.test", "/");
     assert_eq!(owner(&[infra, old, named]).as_deref(), Some("team"), "who names it");
 }
+
+#[test]
+fn an_old_guest_that_adds_many_rules_keeps_no_young_one_out() {
+    let path = |number: usize| format!("{{ path: {{ value: /evil/{number} }} }}");
+    let many = (0..super::MAX_GUESTS + 100).map(path).collect::<Vec<_>>().join(", ");
+    let evil = route("evil", 2021, "infra", "shop.test", "/evil");
+    let evil = evil.replace("{ path: { value: /evil } }", &many);
+    let all = [
+        gateway("infra", 2019, &[(80, "")]),
+        route("team", 2020, "infra", "shop.test", "/"),
+        evil,
+        route("young", 2024, "infra", "shop.test", "/young"),
+    ];
+    let served = Served::new(&all);
+    assert_eq!(served.who(80, "shop.test", "/young"), "young");
+    assert_eq!(served.who(80, "shop.test", "/evil/2498"), "evil");
+    assert_eq!(served.who(80, "shop.test", "/evil/2499"), "team", "the young one has its share");
+}

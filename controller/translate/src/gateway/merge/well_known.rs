@@ -19,7 +19,7 @@ pub fn stands_for_root(rule: &Rule) -> bool {
     rule.policy.yields && rule.path == well_known()
 }
 
-impl Merge {
+impl Merge<'_> {
     /// Adds the owner's root at [`WELL_KNOWN`] where the root is not the owner's.
     pub fn keep_well_known(&mut self, owner: &Owner<'_>, place: &Place<'_>, own: &Routes<'_>) {
         let by_ingress = self.root_of_ingress.take();
