@@ -56,6 +56,15 @@ pub enum Content {
         listeners: Vec<ListenerStatus>,
         /// Where it is served.
         addresses: Addresses,
+        /// How many ListenerSets are attached.
+        sets: usize,
+    },
+    /// Of a ListenerSet.
+    ListenerSet {
+        /// The conditions.
+        conditions: Vec<Condition>,
+        /// One for each listener; none where the Gateway does not allow the set.
+        listeners: Vec<ListenerStatus>,
     },
     /// Of a route: what this controller says about its parents, in the order of the route.
     Route {

@@ -134,6 +134,7 @@ pub enum Kind {
     HTTPRoute,
     Ingress,
     IngressClass,
+    ListenerSet,
     Namespace,
     ReferenceGrant,
     Secret,
@@ -145,9 +146,10 @@ pub enum Kind {
 
 impl Kind {
     /// The kinds of the Gateway API, whose definitions a cluster may lack.
-    pub const GATEWAY_API: [Kind; 8] = [
+    pub const GATEWAY_API: [Kind; 9] = [
         Kind::GatewayClass,
         Kind::Gateway,
+        Kind::ListenerSet,
         Kind::HTTPRoute,
         Kind::GRPCRoute,
         Kind::TLSRoute,
@@ -168,6 +170,11 @@ impl Kind {
     /// Whether it is one of [`Self::ROUTES`].
     pub fn is_route(self) -> bool {
         Kind::ROUTES.contains(&self)
+    }
+
+    /// Whether objects of the kind have listeners.
+    pub fn has_listeners(self) -> bool {
+        matches!(self, Kind::Gateway | Kind::ListenerSet)
     }
 
     /// Whether it is one of [`Self::GATEWAY_API`].

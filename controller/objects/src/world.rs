@@ -8,7 +8,9 @@
 //! versions) leaves it equal, and equal objects change nothing.
 
 use crate::external_name::{Answer, DnsName, ExternalName};
-use crate::gateway::{Gateway, GatewayClass, GatewayObjects, ReferenceGrant, Route};
+use crate::gateway::{
+    Gateway, GatewayClass, GatewayObjects, ListenerSet, ReferenceGrant, Route,
+};
 use crate::ingress::{Ingress, IngressClass};
 use crate::key::{Key, Kind, ObjectRef};
 use crate::secret::{Pair, Secret};
@@ -27,6 +29,7 @@ pub enum Object {
     GatewayClass(Arc<GatewayClass>),
     Ingress(Arc<Ingress>),
     IngressClass(Arc<IngressClass>),
+    ListenerSet(Arc<ListenerSet>),
     Namespace(Arc<Namespace>),
     ReferenceGrant(Arc<ReferenceGrant>),
     /// Of a kind of [`Kind::ROUTES`].
@@ -144,6 +147,7 @@ impl World {
             | Kind::GatewayClass
             | Kind::GRPCRoute
             | Kind::HTTPRoute
+            | Kind::ListenerSet
             | Kind::ReferenceGrant
             | Kind::TCPRoute
             | Kind::TLSRoute
@@ -200,11 +204,13 @@ impl World {
         match (kind, new) {
             (_, Some(Object::Gateway(new))) => replace(&mut all.gateways, key, Some(new), keys),
             (_, Some(Object::GatewayClass(new))) => replace(&mut all.classes, key, Some(new), keys),
+            (_, Some(Object::ListenerSet(new))) => replace(&mut all.sets, key, Some(new), keys),
             (_, Some(Object::ReferenceGrant(new))) => {
                 replace(&mut all.grants, key, Some(new), keys)
             }
             (Kind::Gateway, _) => replace(&mut all.gateways, key, None, keys),
             (Kind::GatewayClass, _) => replace(&mut all.classes, key, None, keys),
+            (Kind::ListenerSet, _) => replace(&mut all.sets, key, None, keys),
             _ => replace(&mut all.grants, key, None, keys),
         }
         changed.extend(std::mem::take(keys).into_iter().map(|key| ObjectRef::new(kind, key)));
@@ -330,6 +336,7 @@ impl World {
             | Kind::TCPRoute
             | Kind::TLSRoute
             | Kind::UDPRoute => self.gateway_api.routes.contains_key(id),
+            Kind::ListenerSet => self.gateway_api.sets.contains_key(key),
             Kind::ReferenceGrant => self.gateway_api.grants.contains_key(key),
             Kind::Ingress => self.ingresses.contains_key(key),
             Kind::IngressClass => self.ingress_classes.contains_key(key),

@@ -18,6 +18,7 @@ mod grants;
 mod host;
 mod isolation;
 mod listener;
+mod listener_set;
 mod memo;
 mod merge;
 mod ports;
@@ -58,6 +59,7 @@ use oxigress_settings::Settings;
 use oxigress_settings::streams::Listener;
 use room::Room;
 use route::CompiledRoute;
+use state::{GatewayState, ListenerState};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -75,8 +77,8 @@ pub struct Built {
     pub leads: BTreeMap<BackendId, (BackendRef, BTreeSet<ObjectRef>)>,
     /// The URLs that their policies name, with a route that is served by each.
     pub urls: BTreeMap<BackendId, BTreeSet<ObjectRef>>,
-    /// The certificates of listeners' hosts, each with the oldest Gateway that shows one for the host.
-    pub certificates: BTreeMap<HostPattern, (CertificateId, Age)>,
+    /// The certificates of listeners' hosts, each of the first object that shows one for the host.
+    pub certificates: BTreeMap<HostPattern, Shown>,
     /// Who has the sessions of listeners.
     pub sessions: BTreeMap<SessionPlace, SessionRoute>,
     /// The server names that routes ask for.
@@ -86,13 +88,24 @@ pub struct Built {
     /// Addresses that Gateways have for themselves.
     pub addresses: BTreeSet<IpAddr>,
     /// The Secrets that listeners name for their certificates and may show, how many do, and whose they are.
-    pub shown: BTreeMap<Key, (usize, BTreeSet<Key>)>,
+    pub shown: BTreeMap<Key, (usize, BTreeSet<ObjectRef>)>,
     /// What the status of each object of ours is to say.
     pub statuses: BTreeMap<ObjectRef, Wanted>,
     /// What there is to say about objects.
     pub notes: Vec<(ObjectRef, Note)>,
     /// The Services that were looked at.
     pub services: BTreeMap<Key, Option<Arc<Service>>>,
+}
+
+/// A certificate that a listener shows for its host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shown {
+    /// The certificate.
+    pub id: CertificateId,
+    /// The creation and the name of the Gateway or ListenerSet that has the listener.
+    pub age: Age,
+    /// Its kind.
+    pub kind: Kind,
 }
 
 /// The servers of Ingresses, which are served beside routes, and who owns a host.
@@ -218,11 +231,10 @@ pub fn claims(world: &World, options: &Options) -> BTreeMap<HostPattern, Gateway
         }
     };
     let age = |created, key: &Key| Age { created, key: key.clone() };
-    for (key, state) in &gateways {
-        for listener in state.listeners.iter().filter(|listener| listener.is_accepted()) {
-            let age = age(state.gateway.meta.created, key);
-            put(&listener.host, GatewayClaim::of_listener(age));
-        }
+    // Listeners of ListenerSets make nobody the owner: their objects are those of guests.
+    let is_of_gateway = |listener: &&ListenerState<'_>| listener.home.kind == Kind::Gateway;
+    for listener in gateways.values().flat_map(GatewayState::accepted).filter(is_of_gateway) {
+        put(&listener.host, GatewayClaim::of_listener(listener.home.age()));
     }
     for (id, route, attached) in attach::all(world, options, &mut gateways, &mut Room::default()) {
         for host in named(&attached, &gateways, &listeners) {

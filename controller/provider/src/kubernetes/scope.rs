@@ -60,6 +60,7 @@ impl Subject {
         if options.gateway_api {
             all.push(Subject { namespace: None, ..of(Kind::GatewayClass) });
             all.push(of(Kind::Gateway));
+            all.push(of(Kind::ListenerSet));
             all.extend(Kind::ROUTES.map(of));
             all.push(of(Kind::ReferenceGrant));
         }
@@ -136,6 +137,7 @@ impl Subject {
             Kind::TCPRoute => (gateway::GROUP, "tcproutes"),
             Kind::TLSRoute => (gateway::GROUP, "tlsroutes"),
             Kind::UDPRoute => (gateway::GROUP, "udproutes"),
+            Kind::ListenerSet => (gateway::GROUP, "listenersets"),
             Kind::ReferenceGrant => (gateway::GROUP, "referencegrants"),
             Kind::Ingress => ("networking.k8s.io", "ingresses"),
             Kind::IngressClass => ("networking.k8s.io", "ingressclasses"),
@@ -190,6 +192,7 @@ mod tests {
             "ConfigMap in shop",
             "GatewayClass",
             "Gateway in shop",
+            "ListenerSet in shop",
             "HTTPRoute in shop",
             "GRPCRoute in shop",
             "TLSRoute in shop",

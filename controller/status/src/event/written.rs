@@ -79,6 +79,7 @@ pub async fn uid(client: &Client, object: &ObjectRef) -> Result<Option<String>, 
         | Kind::HTTPRoute
         | Kind::Ingress
         | Kind::IngressClass
+        | Kind::ListenerSet
         | Kind::Namespace
         | Kind::ReferenceGrant
         | Kind::TCPRoute

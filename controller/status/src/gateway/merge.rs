@@ -38,17 +38,20 @@ pub fn merge(
             let features = features.iter().map(|name| json!({"name": name}));
             status.insert("supportedFeatures".into(), features.collect());
         }
-        Content::Gateway { conditions, listeners, addresses: own } => {
+        Content::Gateway { conditions, listeners, addresses: own, sets } => {
             put_conditions(&mut status, conditions, at);
-            let old = status.remove("listeners").unwrap_or_default();
-            let listeners = listeners.iter().map(|listener| listener_of(&old, listener, at));
-            status.insert("listeners".into(), listeners.collect());
+            put_listeners(&mut status, listeners, at);
+            status.insert("attachedListenerSets".into(), json!(sets));
             let ip = |ip: &IpAddr| json!({"type": "IPAddress", "value": ip});
             let addresses: Value = match own {
                 Addresses::Shared => addresses.iter().map(address_of).collect(),
                 Addresses::Own(own) => own.iter().map(ip).collect(),
             };
             status.insert("addresses".into(), addresses);
+        }
+        Content::ListenerSet { conditions, listeners } => {
+            put_conditions(&mut status, conditions, at);
+            put_listeners(&mut status, listeners, at);
         }
         Content::Route { controller, parents } => {
             let old = status.get("parents").cloned().unwrap_or_default();
@@ -69,6 +72,12 @@ struct At<'a> {
 fn put_conditions(status: &mut Map<String, Value>, conditions: &[Condition], at: At<'_>) {
     let old = status.remove("conditions").unwrap_or_default();
     status.insert("conditions".into(), conditions_of(&old, conditions, at));
+}
+
+fn put_listeners(status: &mut Map<String, Value>, listeners: &[ListenerStatus], at: At<'_>) {
+    let old = status.remove("listeners").unwrap_or_default();
+    let listeners = listeners.iter().map(|listener| listener_of(&old, listener, at));
+    status.insert("listeners".into(), listeners.collect());
 }
 
 /// Those that are wanted, and those that others have written. The time of one whose status stays is that of before.
@@ -197,11 +206,13 @@ mod tests {
             conditions: vec![Condition::yes("Accepted", "Accepted")],
         };
         let (conditions, listeners) = (Vec::new(), vec![listener]);
-        let content = Content::Gateway { conditions, listeners, addresses: Addresses::Shared };
+        let addresses = Addresses::Shared;
+        let content = Content::Gateway { conditions, listeners, addresses, sets: 1 };
         let address = Address { ip: "192.0.2.1".into(), ..Address::default() };
         let wanted = Wanted { generation: 1, content };
         let status = merge(Kind::Gateway, &Value::Null, Some(&wanted), &[address], "us");
         assert_eq!(status["addresses"], json!([{"type": "IPAddress", "value": "192.0.2.1"}]));
+        assert_eq!(status["attachedListenerSets"], 1);
         assert_eq!(status["listeners"][0]["attachedRoutes"], 2);
         assert_eq!(
             status["listeners"][0]["supportedKinds"],

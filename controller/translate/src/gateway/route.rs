@@ -196,12 +196,8 @@ struct Reader<'a, 'w> {
 impl Reader<'_, '_> {
     /// Either all of a rule is served or nothing of it.
     fn rule(&mut self, rule: &HttpRouteRule) -> Result<(), String> {
-        let unread = [
-            ("retry", rule.retry.is_some()),
-            ("sessionPersistence", rule.session_persistence.is_some()),
-        ];
-        if let Some((name, _)) = unread.iter().find(|(_, is_there)| *is_there) {
-            return Err(format!("{name} is not served: remove it"));
+        if rule.session_persistence.is_some() {
+            return Err("sessionPersistence is not served: remove it".into());
         }
         let any = [HttpRouteMatch::default()];
         let matches = if rule.matches.is_empty() { &any[..] } else { &rule.matches };
@@ -369,6 +365,9 @@ impl Reader<'_, '_> {
         self.settings.defaults.open(written, &mut policies);
         if let Some(timeouts) = &rule.timeouts {
             filter::timeouts(timeouts, &mut policies)?;
+        }
+        if let Some(retry) = &rule.retry {
+            filter::retry(retry, &mut policies)?;
         }
         self.mirrors(&rule.filters, &mut policies)?;
         let redirect = match filter::apply(&rule.filters, path, &mut policies) {

@@ -41,6 +41,7 @@ const FEATURES: &[&str] = &[
     "HTTPRouteRequestTimeout",
     "HTTPRouteResponseHeaderModification",
     "HTTPRouteSchemeRedirect",
+    "ListenerSet",
     "ReferenceGrant",
     "TCPRoute",
     "TLSRoute",
@@ -82,7 +83,8 @@ pub fn put(kind: Kind, key: &Key, generation: i64, content: Content, built: &mut
     };
     match &content {
         Content::Class { conditions, .. } => built.notes.extend(about("", conditions)),
-        Content::Gateway { conditions, listeners, .. } => {
+        Content::Gateway { conditions, listeners, .. }
+        | Content::ListenerSet { conditions, listeners } => {
             built.notes.extend(about("", conditions));
             for listener in listeners {
                 let place = format!("listener {}: ", listener.name);

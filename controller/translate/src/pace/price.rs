@@ -6,7 +6,7 @@
 //!          is read again because it names the object; of a Secret also its certificates and lists, and the hosts that it
 //!          is chosen for.
 //!          Of a route its rules, their filters, the expressions that are new in it, and the rules of all routes on its hosts, which
-//!          are merged again; of a Gateway its listeners, the rules on the hosts of those that change, and the routes that are read
+//!          are merged again; of a Gateway or a ListenerSet its listeners, the rules on the hosts of those that change, and the routes that are read
 //!          for them. Of a Service or a ReferenceGrant also the routes that are read again because of it; of a Secret the
 //!          listeners that may show it. Of what
 //!          may show another certificate for a wildcard, the hosts of Ingresses below that.
@@ -20,7 +20,7 @@ use crate::ingress::class;
 use crate::patterns::{Meaning, budget};
 use oxigress_core::model::{HostPattern, ValueMatch, ValuePattern};
 use oxigress_core::patterns::{price_of, price_of_reading};
-use oxigress_objects::gateway::{GatewaySpec, HttpRouteSpec};
+use oxigress_objects::gateway::{HttpRouteSpec, Listener, ListenerSet};
 use oxigress_objects::ingress::Ingress;
 use oxigress_objects::secret::Secret;
 use oxigress_objects::{Key, Kind, Object, ObjectRef, World};
@@ -78,6 +78,9 @@ impl<'a> Prices<'a> {
                 self.world.gateway_api.gateways.get(key) == Some(new)
                     || !self.has_status(Kind::GatewayClass, class)
             }
+            Object::ListenerSet(new) => {
+                self.world.gateway_api.sets.get(key) == Some(new) || !self.has_parent(key, new)
+            }
             Object::ReferenceGrant(new) => {
                 self.world.gateway_api.grants.get(key) == Some(new)
                     || self.translator.statuses().is_empty()
@@ -93,6 +96,7 @@ impl<'a> Prices<'a> {
                 Object::Ingress(_)
                 | Object::Route(_)
                 | Object::Gateway(_)
+                | Object::ListenerSet(_)
                 | Object::ReferenceGrant(_) => false,
                 Object::Secret(new) => {
                     self.translator.readers_of(id).next().is_none()
@@ -148,6 +152,7 @@ impl<'a> Prices<'a> {
                 reading.fold(self.of_route(id, &new.spec), u64::saturating_add)
             }
             Object::Gateway(new) => self.of_gateway(&id.key, &new.spec),
+            Object::ListenerSet(new) => self.of_set(&id.key, &new.spec),
             Object::ReferenceGrant(new) => {
                 let old = self.world.gateway_api.grants.get(&id.key);
                 let grants = old.into_iter().chain([new]);
@@ -186,12 +191,18 @@ impl<'a> Prices<'a> {
         })
     }
 
-    /// Whether one of a route's parents is a Gateway of ours.
+    /// Whether one of a route's parents is a Gateway or a ListenerSet of ours.
     fn has_gateway(&self, route: &Key, spec: &HttpRouteSpec) -> bool {
-        spec.parent_refs.iter().any(|parent| {
-            let namespace = parent.namespace.as_deref().unwrap_or(&route.namespace);
-            self.has_status(Kind::Gateway, Key::new(namespace, &parent.name))
-        })
+        let mut parents =
+            spec.parent_refs.iter().filter_map(|parent| parent.object(&route.namespace));
+        parents.any(|parent| self.has_status(parent.kind, parent.key))
+    }
+
+    /// Whether a ListenerSet names or named a Gateway of ours.
+    fn has_parent(&self, key: &Key, new: &ListenerSet) -> bool {
+        let gateway = new.spec.gateway(&key.namespace);
+        self.has_status(Kind::ListenerSet, key.clone())
+            || gateway.is_some_and(|gateway| self.has_status(Kind::Gateway, gateway))
     }
 
     fn has_status(&self, kind: Kind, key: Key) -> bool {
@@ -263,9 +274,7 @@ impl<'a> Prices<'a> {
         if is_same { 0 } else { self.below_names(all) }
     }
 
-    fn below_gateway(&self, key: &Key, new: &GatewaySpec) -> u64 {
-        let old = self.world.gateway_api.gateways.get(key).map(|old| &old.spec);
-        let all = old.into_iter().chain([new]).flat_map(|spec| &spec.listeners);
+    fn below_listeners<'l>(&self, all: impl Iterator<Item = &'l Listener>) -> u64 {
         self.below_names(all.filter_map(|listener| listener.hostname.as_ref()))
     }
 

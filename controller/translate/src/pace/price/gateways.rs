@@ -3,9 +3,12 @@
 use super::{BYTE_OF_FILTERS, HOST, INGRESS, PLACE, Prices, ROUTE_RULE, RULE};
 use crate::gateway::intersection;
 use oxigress_core::model::HostPattern;
-use oxigress_objects::gateway::{GatewaySpec, HttpRouteSpec, Listener, Route};
+use oxigress_objects::gateway::{
+    GatewaySpec, HttpRouteSpec, Listener, ListenerSet, ListenerSetSpec, Route,
+};
 use oxigress_objects::{Key, Kind, ObjectRef};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// Most hosts of one route that are looked at: with more of them its namespace has no room for it.
 const MAX_HOSTS: usize = 20_000;
@@ -29,38 +32,68 @@ impl Prices<'_> {
     /// What a Gateway costs: of its listeners those that change, with the rules on their hosts, and the routes that are read for them.
     pub(super) fn of_gateway(&self, key: &Key, new: &GatewaySpec) -> u64 {
         let old = self.world.gateway_api.gateways.get(key).map(|old| &old.spec);
+        let object = ObjectRef::new(Kind::Gateway, key.clone());
         let is_known = self.has_status(Kind::Gateway, key.clone())
-            && old.is_some_and(|old| old.addresses == new.addresses);
-        let none = Vec::new();
-        let old_listeners = old.map_or(&none, |old| &old.listeners);
-        let changed = |all: &Vec<Listener>, others: &Vec<Listener>| {
+            && old.is_some_and(|old| {
+                old.addresses == new.addresses && old.allowed_listeners == new.allowed_listeners
+            });
+        let own = (old.map(|old| old.listeners.as_slice()), new.listeners.as_slice());
+        let own = self.price_of_listeners(&object, is_known, own);
+        // Another Gateway is another address, and other sets are allowed: what they bring is read and merged again.
+        let is_of = |set: &ListenerSet, home: &Key| set.spec.gateway(&home.namespace).as_ref() == Some(key);
+        let all = self.world.gateway_api.sets.iter();
+        let sets = all.filter(|(home, set)| !is_known && is_of(set, home));
+        let of_set = |(home, set): (&Key, &Arc<ListenerSet>)| {
+            let object = ObjectRef::new(Kind::ListenerSet, home.clone());
+            self.price_of_listeners(&object, false, (None, &set.spec.listeners))
+        };
+        sets.map(of_set).fold(own, u64::saturating_add)
+    }
+
+    /// What a ListenerSet costs, as a Gateway does.
+    pub(super) fn of_set(&self, key: &Key, new: &ListenerSetSpec) -> u64 {
+        let old = self.world.gateway_api.sets.get(key).map(|old| &old.spec);
+        let is_known = self.has_status(Kind::ListenerSet, key.clone())
+            && old.is_some_and(|old| old.parent_ref == new.parent_ref);
+        let object = ObjectRef::new(Kind::ListenerSet, key.clone());
+        let listeners = (old.map(|old| old.listeners.as_slice()), new.listeners.as_slice());
+        self.price_of_listeners(&object, is_known, listeners)
+    }
+
+    /// What the listeners of an object cost.
+    fn price_of_listeners(
+        &self,
+        object: &ObjectRef,
+        is_known: bool,
+        (old, new): (Option<&[Listener]>, &[Listener]),
+    ) -> u64 {
+        let old = old.unwrap_or_default();
+        let changed = |all: &[Listener], others: &[Listener]| {
             let all = all.iter().filter(|one| !is_known || !others.contains(one));
             all.map(host_of).collect::<Vec<_>>()
         };
-        let mut hosts = changed(old_listeners, &new.listeners);
-        hosts.extend(changed(&new.listeners, old_listeners));
+        let mut hosts = changed(old, new);
+        hosts.extend(changed(new, old));
         let hosts: BTreeSet<HostPattern> = hosts.into_iter().collect();
         let (merged, read) = match hosts.is_empty() {
             true => (0, 0),
-            false => (self.translator.rules_under(&hosts) as u64, self.of_attached(key)),
+            false => (self.translator.rules_under(&hosts) as u64, self.of_attached(object)),
         };
-        let listeners = new.listeners.len() as u64 + self.below_gateway(key, new);
+        let listeners = new.len() as u64 + self.below_listeners(old.iter().chain(new));
         (INGRESS + HOST * listeners + RULE * merged).saturating_add(read)
     }
 
-    /// What it costs that the routes of a Gateway are read of which the rules are not known, and merged where they are served.
-    pub(super) fn of_attached(&self, gateway: &Key) -> u64 {
+    /// What it costs that the routes of a Gateway or a ListenerSet are read of which the rules are not known, and merged where they
+    /// are served.
+    pub(super) fn of_attached(&self, object: &ObjectRef) -> u64 {
         let names = |id: &ObjectRef, route: &Route| {
-            route.spec.parent_refs.iter().any(|parent| {
-                parent.name == *gateway.name
-                    && parent.namespace.as_deref().unwrap_or(&id.key.namespace)
-                        == &*gateway.namespace
-            })
+            let mut parents = route.spec.parent_refs.iter();
+            parents.any(|parent| parent.object(&id.key.namespace).as_ref() == Some(object))
         };
         let all = self.world.gateway_api.routes.iter();
         let unread =
             all.filter(|(id, route)| names(id, route) && !self.translator.has_rules_of(id));
-        let of_one = |(_, route): (_, &std::sync::Arc<Route>)| {
+        let of_one = |(_, route): (_, &Arc<Route>)| {
             INGRESS + price_of_rules(&route.spec) + RULE * route.spec.count_rules() as u64
         };
         unread.map(of_one).fold(0, u64::saturating_add)
@@ -92,10 +125,8 @@ impl Prices<'_> {
         }
         let mut places = 0;
         for parent in &spec.parent_refs {
-            let namespace = parent.namespace.as_deref().unwrap_or(&key.namespace);
-            let gateway = self.world.gateway_api.gateways.get(&Key::new(namespace, &parent.name));
-            let listeners = gateway.into_iter().flat_map(|gateway| &gateway.spec.listeners);
-            for listener in listeners.filter(|listener| {
+            let Some(object) = parent.object(&key.namespace) else { continue };
+            for listener in self.listeners_of(&object).iter().filter(|listener| {
                 parent.section_name.as_ref().is_none_or(|name| *name == listener.name)
                     && parent.port.is_none_or(|port| port == listener.port)
             }) {
@@ -108,6 +139,16 @@ impl Prices<'_> {
             }
         }
         places
+    }
+
+    /// The listeners that a Gateway or a ListenerSet has until now.
+    fn listeners_of(&self, object: &ObjectRef) -> &[Listener] {
+        let all = &self.world.gateway_api;
+        match object.kind {
+            Kind::ListenerSet => all.sets.get(&object.key).map(|set| set.spec.listeners.as_slice()),
+            _ => all.gateways.get(&object.key).map(|gateway| gateway.spec.listeners.as_slice()),
+        }
+        .unwrap_or_default()
     }
 }
 
