@@ -3,28 +3,27 @@
 //! Order:   those of a Gateway come first, then those of its ListenerSets by age and name. Of two that cannot both be had the one that
 //!          comes first stands, also between Gateways.
 //! Tenancy: a set that its Gateway does not allow adds nothing. What it brings is its own namespace's: Secrets, routes, grants, limits.
-//!          One of another namespace than its Gateway's takes no host from an older route of others that names it, and makes nobody the
-//!          owner of a host.
+//!          One of another namespace than its Gateway's takes no host from routes of others that name it, unless an older route of its
+//!          own namespace does, and makes nobody the owner of a host.
 //! Source:  ListenerSet of Gateway API v1.7.
 
+use super::Built;
 use super::address::{Place, Refusal};
-use super::attach::{self, admits};
-use super::host::covers;
+use super::attach::{self, Attachment, admits};
 use super::listener::{self, Counts, listener_status};
 use super::ports::Older;
 use super::room::Room;
 use super::state::{GatewayState, Gateways, Home, ListenerState, SetState};
 use super::status::{self, accepted, programmed};
 use super::target::is_watched;
-use super::Built;
+use crate::Options;
+use crate::age::Age;
 use crate::host::owner::HostOwnership;
-use crate::{Options, age};
 use oxigress_core::model::HostPattern;
-use oxigress_objects::gateway::{GatewayObjects, ListenerSet, Route};
+use oxigress_objects::gateway::{GatewayObjects, ListenerSet};
 use oxigress_objects::gateway_status::{Condition, Content};
-use oxigress_objects::{Key, Kind, ObjectRef, World};
+use oxigress_objects::{Key, Kind, World};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 /// All of them, the oldest first.
 pub fn by_age(objects: &GatewayObjects) -> Vec<(Home<'_>, &ListenerSet)> {
@@ -75,14 +74,13 @@ pub fn add<'w>(
     if read.is_empty() {
         return;
     }
-    put(options, gateways, older.clone(), read.clone(), &BTreeMap::new());
-    let taken = taken_hosts(world, options, gateways);
-    if !taken.is_empty() {
-        for state in gateways.values_mut() {
-            state.listeners.retain(|listener| listener.home.kind == Kind::Gateway);
+    let taken = match options.host_ownership {
+        HostOwnership::Shared => BTreeMap::new(),
+        HostOwnership::Settings | HostOwnership::Strict => {
+            taken_hosts(world, options, gateways, &read)
         }
-        put(options, gateways, older, read, &taken);
-    }
+    };
+    put(options, gateways, older, read, &taken);
 }
 
 /// Puts listeners to their Gateways, each unless one that comes first is in its way.
@@ -139,103 +137,132 @@ fn conflict(
     Some(Condition { name: "Conflicted", holds: true, reason, message })
 }
 
-/// The listeners of sets that would take a host from an older route of others, with what there is to say. Sets of a Gateway's own
-/// namespace do as their Gateway, and so does a listener to which that route is attached.
+/// Listeners of sets of other namespaces than their Gateways', by their hosts. One for all hosts is the least specific, which takes
+/// none from others.
+#[derive(Default)]
+struct Guests<'w> {
+    all: Vec<(Named<'w>, Home<'w>)>,
+    exact: BTreeMap<HostPattern, Vec<usize>>,
+    /// The wildcards, by what follows the star.
+    below: BTreeMap<Box<str>, Vec<usize>>,
+}
+
+impl<'w> Guests<'w> {
+    fn of(read: &Read<'w>) -> Self {
+        let mut guests = Guests::default();
+        let is_guest = |(gateway, listener): &&(Key, ListenerState<'w>)| {
+            listener.home.key.namespace != gateway.namespace
+        };
+        for (_, listener) in read.iter().filter(is_guest) {
+            let (host, number) = (&listener.host, guests.all.len());
+            if *host == HostPattern::default_host() {
+                continue;
+            }
+            guests.all.push((name_of(listener), listener.home));
+            match host.as_str().strip_prefix('*') {
+                Some(below) => guests.below.entry(below.into()).or_default().push(number),
+                None => guests.exact.entry(host.clone()).or_default().push(number),
+            }
+        }
+        guests
+    }
+
+    /// Those to which requests for a host would come.
+    fn over(&self, host: &HostPattern) -> impl Iterator<Item = usize> {
+        let name = host.as_str().trim_start_matches('*');
+        let parents = name.match_indices('.').filter_map(move |(dot, _)| name.get(dot..));
+        let below = parents.filter_map(|parent| self.below.get(parent));
+        self.exact.get(host).into_iter().chain(below).flatten().copied()
+    }
+}
+
+/// The oldest routes that name a host which a listener would have.
+#[derive(Default)]
+struct Claims {
+    /// Of the listener's own namespace, by that listener.
+    own: Option<Age>,
+    /// Of others, by other listeners.
+    foreign: Option<Age>,
+}
+
+/// The listeners of guests that would take a host from routes of others, with what there is to say. A route is attached as if no
+/// listener of a set was in the way of another one: who has a host is decided by the routes that name it, and not by the age of
+/// sets, which may name a host any time.
 fn taken_hosts<'w>(
     world: &'w World,
     options: &Options,
     gateways: &mut Gateways<'w>,
+    read: &Read<'w>,
 ) -> BTreeMap<Named<'w>, Condition> {
-    let mut taken = BTreeMap::new();
-    if options.host_ownership == HostOwnership::Shared {
-        return taken;
+    let guests = Guests::of(read);
+    let mut claims: BTreeMap<(usize, HostPattern), Claims> = BTreeMap::new();
+    if guests.all.is_empty() {
+        return BTreeMap::new();
     }
-    let mut guests = Vec::new();
-    for (gateway, state) in gateways.iter() {
-        let is_guest = |listener: &&ListenerState<'w>| {
-            let home = listener.home;
-            home.kind == Kind::ListenerSet && home.key.namespace != gateway.namespace
-        };
-        // A listener for all hosts is the least specific one, which takes none from others.
-        let hosts = state.accepted().filter(is_guest).filter(|guest| {
-            guest.host != HostPattern::default_host() && guest.number(options).is_some()
-        });
-        guests.extend(hosts.map(|guest| (name_of(guest), guest.home, guest.host.clone())));
-    }
-    if guests.is_empty() {
-        return taken;
-    }
-    let claims = claims(world, options, gateways, |name| {
-        guests.iter().any(|(_, _, host)| meets(host, name))
-    });
-    for (name, home, host) in guests {
-        let is_lost = |claim: &&Claim<'_>| {
-            let age = age::Age { created: claim.route.meta.created, key: claim.id.key.clone() };
-            meets(&host, &claim.host)
-                && claim.id.key.namespace != home.key.namespace
-                && age < home.age()
-                && !claim.by.contains(&name)
-        };
-        if let Some(claim) = claims.iter().find(is_lost) {
-            let message = format!(
-                "an older {} of another namespace names host {}, which the listener would take from it: write another hostname",
-                claim.id.kind, claim.host
-            );
-            let reason = "HostnameConflict";
-            taken.insert(name, Condition { name: "Conflicted", holds: true, reason, message });
+    for (gateway, listener) in read {
+        if let Some(state) = gateways.get_mut(gateway) {
+            state.listeners.push(listener.clone());
         }
     }
-    taken
-}
-
-/// Whether requests of a route that names a host come to a listener for another one: a more specific name has its own, and of two
-/// wildcards the older object.
-fn meets(listener: &HostPattern, route: &HostPattern) -> bool {
-    covers(listener, route)
-        || (listener.is_wildcard() && route.is_wildcard() && covers(route, listener))
-}
-
-/// A host that a route names by attaching to listeners.
-struct Claim<'w> {
-    id: &'w ObjectRef,
-    route: &'w Arc<Route>,
-    host: HostPattern,
-    /// The listeners of sets to which the route is attached.
-    by: BTreeSet<Named<'w>>,
-}
-
-/// The hosts that routes name, as far as they are asked for. Attaches these routes and leaves no trace of it.
-fn claims<'w>(
-    world: &'w World,
-    options: &Options,
-    gateways: &mut Gateways<'w>,
-    is_asked: impl Fn(&HostPattern) -> bool,
-) -> Vec<Claim<'w>> {
-    let mut all = Vec::new();
     let room = &mut Room::default();
     for (id, route) in &world.gateway_api.routes {
         let hosts = route.spec.hostnames.iter().filter_map(|name| HostPattern::parse(name).ok());
-        let hosts: BTreeSet<_> = hosts.filter(|host| is_asked(host)).collect();
-        if hosts.is_empty() {
+        if !hosts.into_iter().any(|host| guests.over(&host).next().is_some()) {
             continue;
         }
         let attached = attach::attach(world, options, id, route, gateways, room);
-        let mut met = BTreeSet::new();
-        let mut by = BTreeSet::new();
-        for attachment in &attached {
-            let Some(state) = gateways.get(&attachment.gateway) else { continue };
-            for (place, names) in &attachment.listeners {
-                met.extend(names.iter().filter(|(host, own)| host == own).map(|(host, _)| host));
-                let listener = state.listeners.get(*place);
-                by.extend(listener.map(name_of));
+        let (hosts, by) = named(&attached, gateways);
+        let age = Age { created: route.meta.created, key: id.key.clone() };
+        for (host, number) in
+            hosts.iter().flat_map(|host| guests.over(host).map(move |n| (host, n)))
+        {
+            let Some((name, home)) = guests.all.get(number) else { continue };
+            let claims = claims.entry((number, host.clone())).or_default();
+            match (id.key.namespace == home.key.namespace, by.contains(name)) {
+                (true, true) => {
+                    claims.own = claims.own.take().into_iter().chain([age.clone()]).min();
+                }
+                (false, false) => {
+                    claims.foreign = claims.foreign.take().into_iter().chain([age.clone()]).min();
+                }
+                _ => {}
             }
         }
-        let met = hosts.into_iter().filter(|host| met.contains(host));
-        all.extend(met.map(|host| Claim { id, route, host, by: by.clone() }));
     }
-    let listeners = gateways.values_mut().flat_map(|state| &mut state.listeners);
-    listeners.for_each(|listener| listener.attached.clear());
-    all
+    for state in gateways.values_mut() {
+        state.listeners.retain(|listener| listener.home.kind == Kind::Gateway);
+        state.listeners.iter_mut().for_each(|listener| listener.attached.clear());
+    }
+    let lost = claims.into_iter().filter_map(|((number, host), Claims { own, foreign })| {
+        let age = foreign?;
+        let (name, _) = guests.all.get(number)?;
+        if own.is_some_and(|own| own < age) {
+            return None;
+        }
+        let message = format!(
+            "a route of another namespace names host {host}, which the listener would take from it: write another hostname, or \
+             name the host in an older route of the set's namespace"
+        );
+        Some((*name, Condition { name: "Conflicted", holds: true, reason: "HostnameConflict", message }))
+    });
+    lost.collect()
+}
+
+/// The hosts that a route names where it is attached, and the listeners to which it is.
+fn named<'w>(
+    attached: &[Attachment<'_>],
+    gateways: &Gateways<'w>,
+) -> (BTreeSet<HostPattern>, BTreeSet<Named<'w>>) {
+    let (mut hosts, mut by) = (BTreeSet::new(), BTreeSet::new());
+    for attachment in attached {
+        let Some(state) = gateways.get(&attachment.gateway) else { continue };
+        for (place, names) in &attachment.listeners {
+            let named = names.iter().filter(|(host, own)| host == own);
+            hosts.extend(named.map(|(host, _)| host.clone()));
+            by.extend(state.listeners.get(*place).map(name_of));
+        }
+    }
+    (hosts, by)
 }
 
 /// Says what became of the ListenerSets of a Gateway; answers how many are attached.
@@ -272,4 +299,119 @@ pub fn finish(state: &GatewayState<'_>, built: &mut Built) -> usize {
         status::put(Kind::ListenerSet, key, set.meta.generation, content, built);
     }
     count
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gateway::listener::gateways;
+    use oxigress_objects::ObjectRef;
+    use oxigress_objects::gateway::Resource;
+    use serde_json::{Value, json};
+    use std::sync::Arc;
+
+    fn resource<S: serde::de::DeserializeOwned>(created: i64, spec: Value) -> Arc<Resource<S>> {
+        let mut resource = Resource { spec: serde_json::from_value(spec).unwrap(), ..no_meta() };
+        resource.meta.created = created;
+        Arc::new(resource)
+    }
+
+    fn no_meta<S: serde::de::DeserializeOwned>() -> Resource<S> {
+        Resource { meta: Default::default(), spec: serde_json::from_value(json!({})).unwrap() }
+    }
+
+    /// A Gateway of namespace `infra` that allows all, with sets, each of a namespace and an age with listeners.
+    fn world(sets: &[(&str, i64, Vec<Value>)]) -> World {
+        let mut world = World::default();
+        let gateway = json!({"gatewayClassName": "c", "allowedListeners": {"namespaces": {"from": "All"}},
+            "listeners": [{"name": "own", "port": 80, "protocol": "HTTP",
+                "allowedRoutes": {"namespaces": {"from": "All"}}}]});
+        world.gateway_api.gateways.insert(Key::new("infra", "web"), resource(0, gateway));
+        for (namespace, created, listeners) in sets {
+            let parent = json!({"name": "web", "namespace": "infra"});
+            let set = resource(*created, json!({"parentRef": parent, "listeners": listeners}));
+            world.gateway_api.sets.insert(Key::new(*namespace, "s"), set);
+        }
+        world
+    }
+
+    fn listener(name: &str, port: i64, hostname: &str) -> Value {
+        json!({"name": name, "port": port, "protocol": "HTTP", "hostname": hostname})
+    }
+
+    /// The names of the listeners of sets that stand, each with its namespace.
+    fn standing(world: &World, options: &Options) -> Vec<String> {
+        let classes = BTreeSet::from(["c".to_owned()]);
+        let gateways = gateways(world, options, &classes, &mut Built::default());
+        let accepted = gateways.values().flat_map(GatewayState::accepted);
+        let of_sets = accepted.filter(|listener| listener.home.kind == Kind::ListenerSet);
+        of_sets
+            .map(|listener| format!("{}/{}", listener.home.key.namespace, listener.spec.name))
+            .collect()
+    }
+
+    #[test]
+    fn the_sets_of_a_namespace_open_few_ports_of_their_own() {
+        let many = |first: i64, host| {
+            (first..first + 40).map(|port| listener("l", port, host)).collect::<Vec<_>>()
+        };
+        let own = vec![listener("http", 80, "c.test")];
+        let (a, b) = (many(9_000, "a.test"), many(9_010, "b.test"));
+        let world = world(&[("a", 1, a), ("b", 2, b), ("c", 3, own)]);
+        let standing = standing(&world, &Options::default());
+        let count = |of: &str| standing.iter().filter(|name| name.starts_with(of)).count();
+        // Of the ports of `a` the second one has six that it need not open, and then sixteen more.
+        assert_eq!((count("a/"), count("b/"), count("c/")), (16, 6 + 16, 1), "{standing:?}");
+    }
+
+    #[test]
+    fn a_guest_takes_no_host_from_routes_of_others() {
+        let route = |world: &mut World, namespace: &str, created, host: &str, parents: &Value| {
+            let spec = json!({"parentRefs": parents, "hostnames": [host]});
+            let id = ObjectRef::new(Kind::HTTPRoute, Key::new(namespace, "r"));
+            world.gateway_api.routes.insert(id, resource(created, spec));
+        };
+        let by_gateway = json!({"name": "web", "namespace": "infra"});
+        let by_set = json!({"kind": "ListenerSet", "name": "s", "namespace": "guest"});
+        let (gateway, both) = (json!([by_gateway]), json!([by_gateway, by_set]));
+        for (host, of_route, namespace, parents, own, expected) in [
+            ("a.test", "a.test", "shop", &gateway, None, false),
+            ("*.test", "a.test", "shop", &gateway, None, false),
+            ("*.test", "*.a.test", "shop", &gateway, None, false),
+            ("*.a.test", "*.test", "shop", &gateway, None, true),
+            ("a.test", "*.test", "shop", &gateway, None, true),
+            ("b.test", "a.test", "shop", &gateway, None, true),
+            ("a.test", "a.test", "guest", &gateway, None, true),
+            ("a.test", "a.test", "shop", &both, None, true),
+            ("a.test", "a.test", "shop", &gateway, Some((4, "a.test")), true),
+            ("a.test", "a.test", "shop", &gateway, Some((6, "a.test")), false),
+            ("*.test", "a.test", "shop", &gateway, Some((4, "b.test")), false),
+        ] {
+            let mut spec = listener("l", 80, host);
+            spec["allowedRoutes"] = json!({"namespaces": {"from": "All"}});
+            // The age of the set is of no account.
+            let mut world = world(&[("guest", 1, vec![spec])]);
+            route(&mut world, namespace, 5, of_route, parents);
+            if let Some((created, host)) = own {
+                route(&mut world, "guest", created, host, &json!([by_set]));
+            }
+            let standing = |options: &Options| !standing(&world, options).is_empty();
+            let told = format!("{host} beside {of_route} of {namespace}, {own:?}");
+            assert_eq!(standing(&Options::default()), expected, "{told}");
+            let shared = Options { host_ownership: HostOwnership::Shared, ..Options::default() };
+            assert!(standing(&shared), "{told}, shared");
+        }
+    }
+
+    #[test]
+    fn an_older_set_takes_no_host_from_a_set_whose_routes_name_it() {
+        let of = |host| vec![listener("l", 80, host)];
+        let mut world = world(&[("evil", 1, of("a.test")), ("team", 2, of("a.test"))]);
+        assert_eq!(standing(&world, &Options::default()), ["evil/l"]);
+        let spec =
+            json!({"parentRefs": [{"kind": "ListenerSet", "name": "s"}], "hostnames": ["a.test"]});
+        let id = ObjectRef::new(Kind::HTTPRoute, Key::new("team", "r"));
+        world.gateway_api.routes.insert(id, resource(3, spec));
+        assert_eq!(standing(&world, &Options::default()), ["team/l"]);
+    }
 }
