@@ -112,6 +112,7 @@ fn parse_ref(text: &str) -> ObjectRef {
         "Gateway" => Kind::Gateway,
         "GRPCRoute" => Kind::GRPCRoute,
         "HTTPRoute" => Kind::HTTPRoute,
+        "BackendTLSPolicy" => Kind::BackendTLSPolicy,
         "ListenerSet" => Kind::ListenerSet,
         "ReferenceGrant" => Kind::ReferenceGrant,
         "TCPRoute" => Kind::TCPRoute,
@@ -237,7 +238,7 @@ fn status_view(wanted: &Wanted) -> Value {
         Content::ListenerSet { conditions, listeners: all } => {
             json!({"conditions": lines(conditions), "listeners": listeners(all)})
         }
-        Content::Route { parents, .. } => {
+        Content::Route { parents, .. } | Content::Policy { ancestors: parents, .. } => {
             let parents = parents.iter().map(|parent| {
                 let section = parent.parent.section_name.as_deref().unwrap_or("*");
                 json!({format!("{}/{section}", parent.parent.name): lines(&parent.conditions)})

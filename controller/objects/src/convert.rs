@@ -185,6 +185,13 @@ pub fn gateway(from: Custom<gateway::GatewaySpec>) -> Result<Object, WrongField>
     Ok(Object::Gateway(from.into()))
 }
 
+/// Converts a BackendTLSPolicy.
+pub fn backend_tls_policy(
+    from: Custom<gateway::BackendTlsPolicySpec>,
+) -> Result<Object, WrongField> {
+    Ok(Object::BackendTlsPolicy(from.into()))
+}
+
 /// Converts a ListenerSet.
 pub fn listener_set(from: Custom<gateway::ListenerSetSpec>) -> Result<Object, WrongField> {
     Ok(Object::ListenerSet(from.into()))

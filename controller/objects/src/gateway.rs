@@ -39,6 +39,8 @@ pub struct Resource<S> {
 pub type GatewayClass = Resource<GatewayClassSpec>;
 /// A Gateway.
 pub type Gateway = Resource<GatewaySpec>;
+/// A BackendTLSPolicy.
+pub type BackendTlsPolicy = Resource<BackendTlsPolicySpec>;
 /// A ListenerSet.
 pub type ListenerSet = Resource<ListenerSetSpec>;
 /// A route of any kind, which is read as the HTTPRoute that it means, or that has all its fields: its [`Kind`] stands beside it.
@@ -332,6 +334,32 @@ spec! {
         from: Vec<GrantFrom>,
         to: Vec<GrantTo>,
     }
+    /// spec of a BackendTLSPolicy.
+    struct BackendTlsPolicySpec {
+        target_refs: Vec<PolicyTarget>,
+        validation: BackendValidation,
+        options: Unread,
+    }
+    /// What a policy is about.
+    struct PolicyTarget {
+        group: String,
+        kind: String,
+        name: String,
+        section_name: Option<String>,
+    }
+    /// What the certificates of endpoints have to be.
+    struct BackendValidation {
+        ca_certificate_refs: Vec<ObjectName>,
+        well_known_c_a_certificates: Unread,
+        hostname: String,
+        subject_alt_names: Vec<SubjectAltName>,
+    }
+    /// A name that a certificate may have.
+    struct SubjectAltName {
+        r#type: String,
+        hostname: String,
+        uri: String,
+    }
     /// Who may refer.
     struct GrantFrom {
         group: String,
@@ -404,18 +432,20 @@ pub struct GatewayObjects {
     pub sets: Objects<ListenerSet>,
     pub routes: BTreeMap<ObjectRef, Arc<Route>>,
     pub grants: Objects<ReferenceGrant>,
+    pub tls_policies: Objects<BackendTlsPolicy>,
 }
 
 impl GatewayObjects {
     /// All of them.
     pub fn names(&self) -> BTreeSet<ObjectRef> {
-        let GatewayObjects { classes, gateways, sets, routes, grants } = self;
+        let GatewayObjects { classes, gateways, sets, routes, grants, tls_policies } = self;
         let of = |kind| move |key: &Key| ObjectRef::new(kind, key.clone());
         let all = classes.keys().map(of(Kind::GatewayClass));
         let all = all.chain(gateways.keys().map(of(Kind::Gateway)));
         let all = all.chain(sets.keys().map(of(Kind::ListenerSet)));
         let all = all.chain(routes.keys().cloned());
-        all.chain(grants.keys().map(of(Kind::ReferenceGrant))).collect()
+        let all = all.chain(grants.keys().map(of(Kind::ReferenceGrant)));
+        all.chain(tls_policies.keys().map(of(Kind::BackendTLSPolicy))).collect()
     }
 }
 

@@ -66,6 +66,13 @@ pub enum Content {
         /// One for each listener; none where the Gateway does not allow the set.
         listeners: Vec<ListenerStatus>,
     },
+    /// Of a policy: what this controller says about the Gateways by which its targets are served.
+    Policy {
+        /// The controller's name in the classes of these Gateways.
+        controller: String,
+        /// One for each Gateway.
+        ancestors: Vec<ParentStatus>,
+    },
     /// Of a route: what this controller says about its parents, in the order of the route.
     Route {
         /// The controller's name in the classes of these parents.
@@ -97,7 +104,7 @@ pub struct ListenerStatus {
     pub conditions: Vec<Condition>,
 }
 
-/// What is said about a route at one of its parents.
+/// What is said about a route or a policy at one of its parents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParentStatus {
     /// The parent, as the route names it.

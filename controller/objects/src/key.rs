@@ -126,6 +126,7 @@ impl fmt::Display for Key {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs, reason = "Kubernetes's own names")]
 pub enum Kind {
+    BackendTLSPolicy,
     ConfigMap,
     EndpointSlice,
     GRPCRoute,
@@ -146,7 +147,7 @@ pub enum Kind {
 
 impl Kind {
     /// The kinds of the Gateway API, whose definitions a cluster may lack.
-    pub const GATEWAY_API: [Kind; 9] = [
+    pub const GATEWAY_API: [Kind; 10] = [
         Kind::GatewayClass,
         Kind::Gateway,
         Kind::ListenerSet,
@@ -156,6 +157,7 @@ impl Kind {
         Kind::TCPRoute,
         Kind::UDPRoute,
         Kind::ReferenceGrant,
+        Kind::BackendTLSPolicy,
     ];
 
     /// The kinds of routes.

@@ -226,6 +226,7 @@ fn resource(kind: Kind) -> ApiResource {
     let plural = match kind {
         Kind::GatewayClass => "gatewayclasses",
         Kind::Gateway => "gateways",
+        Kind::BackendTLSPolicy => "backendtlspolicies",
         Kind::ListenerSet => "listenersets",
         Kind::GRPCRoute => "grpcroutes",
         Kind::TCPRoute => "tcproutes",

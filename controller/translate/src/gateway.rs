@@ -32,12 +32,14 @@ mod sessions;
 mod state;
 mod status;
 mod target;
+mod tls_policy;
 mod work;
 
 pub use host::intersection;
 pub use listener::references;
 pub use memo::Memo;
 pub use target::protocol_of;
+pub use tls_policy::{authorities_of, services};
 
 use crate::Options;
 use crate::age::Age;
@@ -46,8 +48,8 @@ use crate::host::owner::GatewayClaim;
 use memo::KnownRoute;
 use oxigress_core::model::policy::{Policies, PolicyId};
 use oxigress_core::model::{
-    BackendId, CertificateId, HostPattern, ListenerHost, Server, SessionPlace, SessionRoute,
-    StreamPort,
+    BackendId, Bundle, BundleId, CertificateId, HostPattern, ListenerHost, Server, SessionPlace,
+    SessionRoute, StreamPort,
 };
 use oxigress_core::patterns::Allowance;
 use oxigress_objects::gateway::Route;
@@ -63,6 +65,7 @@ use state::{GatewayState, ListenerState};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
+use tls_policy::TlsPolicies;
 
 /// What the Gateway API comes to.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -93,6 +96,8 @@ pub struct Built {
     pub statuses: BTreeMap<ObjectRef, Wanted>,
     /// What there is to say about objects.
     pub notes: Vec<(ObjectRef, Note)>,
+    /// The authorities that policies of backends name.
+    pub bundles: BTreeMap<BundleId, Bundle>,
     /// The Services that were looked at.
     pub services: BTreeMap<Key, Option<Arc<Service>>>,
 }
@@ -173,6 +178,7 @@ pub fn build(
     let listeners = isolation::Listeners::of(&gateways);
     let mut serving = serve::Serving::default();
     let mut allowances: BTreeMap<&str, Allowance> = BTreeMap::new();
+    let mut tls = TlsPolicies::of(world, options, &mut memo.authorities);
     let mut routes = attach::all(world, options, &mut gateways, &mut serving.room);
     for (id, route, attached) in &routes {
         let bytes = memo.filter_bytes(&mut old, id, route);
@@ -180,7 +186,7 @@ pub fn build(
         let is_served = || serve::is_anywhere(attached, (&gateways, &listeners));
         let allowance = allowances.entry(&id.key.namespace);
         let allowance = allowance.or_insert_with(|| Allowance::of(route::OF_NAMESPACE));
-        let known = old.take_route(world, id, route, allowance.left());
+        let known = old.take_route(world, &tls, (id, route), allowance.left());
         let mut known = match known.filter(|known| has_room && known.has_rules_if(is_served)) {
             Some(known) => {
                 allowance.split(known.compiled.charge.taken);
@@ -188,16 +194,18 @@ pub fn build(
             }
             None => {
                 let patterns = &mut memo.patterns;
+                let with = (world, settings, &tls);
                 let compiled = match has_room {
-                    true => route::rules(world, settings, (id, route), patterns, allowance),
+                    true => route::rules(with, (id, route), patterns, allowance),
                     false => CompiledRoute::over_limit(),
                 };
                 KnownRoute::new(route, compiled, bytes)
             }
         };
         built.note(id, &known.compiled);
-        let by = (&gateways, &listeners);
-        serving.add(options, (id, route), attached, &mut known, by);
+        let parents = attached.iter().map(|attachment| &attachment.gateway).collect();
+        tls.note_served(known.compiled.tls.keys().map(|(service, _)| service), &parents);
+        serving.add(options, (id, route), attached, &mut known, (&gateways, &listeners));
         match has_room {
             true => memo.put_route(id, known),
             false => memo.forget_route(id),
@@ -205,13 +213,10 @@ pub fn build(
     }
     memo.forget(&old);
     listener::finish(&gateways, &mut built);
+    tls.finish(options, &mut built);
     let refused = serving.finish(world, options, beside, &gateways, (&mut old, memo), &mut built);
     conflict::report(&mut routes, &refused, (&gateways, &listeners), &mut built);
-    let over_limit = CompiledRoute::over_limit();
-    for (id, route, attached) in &routes {
-        let compiled = memo.compiled(id).unwrap_or(&over_limit);
-        attach::put_status(options, id, route, attached, compiled, &mut built);
-    }
+    attach::put_statuses(options, &routes, memo, &mut built);
     built
 }
 

@@ -104,6 +104,7 @@ impl References for ReferenceIndex {
         match id.kind {
             Kind::Ingress | Kind::IngressClass | Kind::Namespace => true,
             Kind::Gateway | Kind::GatewayClass | Kind::ListenerSet | Kind::ReferenceGrant => true,
+            Kind::BackendTLSPolicy => true,
             Kind::GRPCRoute | Kind::HTTPRoute => false,
             Kind::TCPRoute | Kind::TLSRoute | Kind::UDPRoute => false,
             Kind::ConfigMap => self.options.configmap.as_ref() == Some(&id.key),

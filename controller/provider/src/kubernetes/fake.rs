@@ -63,6 +63,7 @@ fn resource(kind: &str) -> &'static str {
         "TCPRoute" => "tcproutes",
         "TLSRoute" => "tlsroutes",
         "UDPRoute" => "udproutes",
+        "BackendTLSPolicy" => "backendtlspolicies",
         "ListenerSet" => "listenersets",
         "ReferenceGrant" => "referencegrants",
         other => panic!("{other}"),

@@ -63,6 +63,7 @@ impl Subject {
             all.push(of(Kind::ListenerSet));
             all.extend(Kind::ROUTES.map(of));
             all.push(of(Kind::ReferenceGrant));
+            all.push(of(Kind::BackendTLSPolicy));
         }
         // For the operator's selector, and for those of Gateways, if there are any.
         if options.watches_namespaces || options.gateway_api {
@@ -137,6 +138,7 @@ impl Subject {
             Kind::TCPRoute => (gateway::GROUP, "tcproutes"),
             Kind::TLSRoute => (gateway::GROUP, "tlsroutes"),
             Kind::UDPRoute => (gateway::GROUP, "udproutes"),
+            Kind::BackendTLSPolicy => (gateway::GROUP, "backendtlspolicies"),
             Kind::ListenerSet => (gateway::GROUP, "listenersets"),
             Kind::ReferenceGrant => (gateway::GROUP, "referencegrants"),
             Kind::Ingress => ("networking.k8s.io", "ingresses"),
@@ -199,6 +201,7 @@ mod tests {
             "TCPRoute in shop",
             "UDPRoute in shop",
             "ReferenceGrant in shop",
+            "BackendTLSPolicy in shop",
             "Namespace",
             "ConfigMap system/settings",
             "EndpointSlice system/default",

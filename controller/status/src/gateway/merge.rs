@@ -25,11 +25,13 @@ pub fn merge(
     let now = Timestamp::now().round(Unit::Second).unwrap_or_default().to_string();
     let mut status = seen.as_object().cloned().unwrap_or_default();
     let Some(Wanted { generation, content }) = wanted else {
-        if kind.is_route() && !seen.is_null() {
-            put_parents(&mut status, controller, Vec::new());
-            return status.into();
+        match kind {
+            _ if seen.is_null() => return seen.clone(),
+            Kind::BackendTLSPolicy => put_ours(&mut status, "ancestors", controller, Vec::new()),
+            kind if kind.is_route() => put_ours(&mut status, "parents", controller, Vec::new()),
+            _ => return seen.clone(),
         }
-        return seen.clone();
+        return status.into();
     };
     let at = At { generation: *generation, now: &now };
     match content {
@@ -55,8 +57,15 @@ pub fn merge(
         }
         Content::Route { controller, parents } => {
             let old = status.get("parents").cloned().unwrap_or_default();
-            let ours = parents.iter().map(|parent| parent_of(&old, controller, parent, at));
-            put_parents(&mut status, controller, ours.collect());
+            let ours = parents.iter();
+            let ours = ours.map(|parent| parent_of(&old, "parentRef", controller, parent, at));
+            put_ours(&mut status, "parents", controller, ours.collect());
+        }
+        Content::Policy { controller, ancestors } => {
+            let old = status.get("ancestors").cloned().unwrap_or_default();
+            let ours = ancestors.iter();
+            let ours = ours.map(|one| parent_of(&old, "ancestorRef", controller, one, at));
+            put_ours(&mut status, "ancestors", controller, ours.collect());
         }
     }
     status.into()
@@ -137,24 +146,30 @@ fn parent_ref(parent: &ParentRef) -> Value {
     fields.into()
 }
 
-fn parent_of(old: &Value, controller: &str, parent: &ParentStatus, at: At<'_>) -> Value {
+fn parent_of(
+    old: &Value,
+    field: &str,
+    controller: &str,
+    parent: &ParentStatus,
+    at: At<'_>,
+) -> Value {
     let name = parent_ref(&parent.parent);
     let old = old.as_array().map(Vec::as_slice).unwrap_or_default();
-    let is_it = |old: &&Value| old["parentRef"] == name && old["controllerName"] == controller;
+    let is_it = |old: &&Value| old[field] == name && old["controllerName"] == controller;
     let conditions = old.iter().find(is_it).map(|old| old["conditions"].clone());
     json!({
-        "parentRef": name,
+        field: name,
         "controllerName": controller,
         "conditions": conditions_of(&conditions.unwrap_or_default(), &parent.conditions, at),
     })
 }
 
-/// Puts our parents behind those of other controllers.
-fn put_parents(status: &mut Map<String, Value>, controller: &str, ours: Vec<Value>) {
-    let old = status.remove("parents").unwrap_or_default();
+/// Puts what we say in a list behind what other controllers do.
+fn put_ours(status: &mut Map<String, Value>, list: &str, controller: &str, ours: Vec<Value>) {
+    let old = status.remove(list).unwrap_or_default();
     let old = old.as_array().cloned().unwrap_or_default();
     let others = old.into_iter().filter(|parent| parent["controllerName"] != controller);
-    status.insert("parents".into(), others.chain(ours).collect());
+    status.insert(list.into(), others.chain(ours).collect());
 }
 
 #[cfg(test)]

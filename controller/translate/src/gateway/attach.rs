@@ -1,6 +1,7 @@
 //! Which listeners a route attaches to, and what its status says of them.
 
 use super::host::intersection;
+use super::memo::Memo;
 use super::room::{self, Room};
 use super::route::CompiledRoute;
 use super::state::{Gateways, ListenerState};
@@ -134,8 +135,17 @@ fn hosts_of(route: &Route) -> Result<Vec<HostPattern>, Condition> {
         .map_err(|why| Condition::no("Accepted", "UnsupportedValue", format!("hostnames: {why}")))
 }
 
+/// Notes the status of each route.
+pub fn put_statuses(options: &Options, routes: &[Attached<'_>], memo: &Memo, built: &mut Built) {
+    let over_limit = CompiledRoute::over_limit();
+    for (id, route, attached) in routes {
+        let compiled = memo.compiled(id).unwrap_or(&over_limit);
+        put_status(options, id, route, attached, compiled, built);
+    }
+}
+
 /// Notes the status of a route at each of its parents.
-pub fn put_status(
+fn put_status(
     options: &Options,
     id: &ObjectRef,
     route: &Route,
@@ -237,9 +247,9 @@ pub fn admits(
         ("All", _) => true,
         ("Same", _) => guest == home,
         // It may be long, so it is asked once for all objects of a namespace.
-        ("Selector", Some(selector)) => *selected
-            .entry(guest.clone())
-            .or_insert_with(|| selects(world, guest, selector)),
+        ("Selector", Some(selector)) => {
+            *selected.entry(guest.clone()).or_insert_with(|| selects(world, guest, selector))
+        }
         _ => false,
     }
 }

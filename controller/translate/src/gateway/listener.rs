@@ -8,7 +8,7 @@ use super::protocol::Protocol;
 use super::state::{GatewayState, Gateways, Home, ListenerState};
 use super::status::{self, accepted, programmed};
 use super::target::{is_granted, is_watched};
-use super::{Built, listener_set, ports};
+use super::{Built, listener_set, ports, tls_policy};
 use crate::Options;
 use oxigress_core::model::{CertificateId, HostPattern, StreamPort};
 use oxigress_objects::gateway::{self, Gateway, GatewayObjects, Listener, ObjectName};
@@ -46,7 +46,7 @@ pub fn classes(options: &Options, objects: &GatewayObjects, built: &mut Built) -
     ours
 }
 
-/// The Secrets that listeners of ours show.
+/// The Secrets that listeners of ours show, and the ConfigMaps that policies of backends name.
 pub fn references(options: &Options, objects: &GatewayObjects) -> BTreeSet<ObjectRef> {
     let is_ours = |gateway: &Gateway| {
         let class = objects.classes.get(&Key::new("", &gateway.spec.gateway_class_name));
@@ -55,9 +55,9 @@ pub fn references(options: &Options, objects: &GatewayObjects) -> BTreeSet<Objec
     let gateways = objects.gateways.iter().filter(|(_, gateway)| is_ours(gateway));
     let mut gateways: Vec<_> = gateways.collect();
     gateways.sort_by_key(|(key, gateway)| (gateway.meta.created, *key));
-    let of_gateways = gateways.iter().map(|(key, gateway)| {
-        (Home::of_gateway(key, gateway), gateway.spec.listeners.as_slice())
-    });
+    let of_gateways = gateways
+        .iter()
+        .map(|(key, gateway)| (Home::of_gateway(key, gateway), gateway.spec.listeners.as_slice()));
     let is_parent = |key: &Key| objects.gateways.get(key).is_some_and(|gateway| is_ours(gateway));
     let sets = listener_set::by_age(objects);
     let of_sets = sets.iter().filter(|(home, set)| {
@@ -71,6 +71,8 @@ pub fn references(options: &Options, objects: &GatewayObjects) -> BTreeSet<Objec
         let secrets = read.filter_map(|spec| shown(objects, home, spec));
         all.extend(secrets.map(|key| ObjectRef::new(Kind::Secret, key)));
     }
+    let maps = tls_policy::references(objects);
+    all.extend(maps.map(|key| ObjectRef::new(Kind::ConfigMap, key)));
     all
 }
 

@@ -183,7 +183,10 @@ mod tests {
     }
 
     /// The Gateways of these names in one namespace, as they stand, and what came of them.
-    fn told<T>(all: Vec<(&str, Gateway)>, tell: impl Fn(&Built, &dyn Fn(&str) -> Vec<String>) -> T) -> T {
+    fn told<T>(
+        all: Vec<(&str, Gateway)>,
+        tell: impl Fn(&Built, &dyn Fn(&str) -> Vec<String>) -> T,
+    ) -> T {
         let mut world = World::default();
         for (name, gateway) in all {
             world.gateway_api.gateways.insert(Key::new("n", name), gateway.into());

@@ -237,9 +237,7 @@ pub fn spots<'a, 'w>(
         let state = gateways.get(&attachment.gateway);
         state.into_iter().flat_map(move |state| {
             let all = attachment.listeners.iter();
-            all.filter_map(move |(place, hosts)| {
-                Some((state, state.listeners.get(*place)?, hosts))
-            })
+            all.filter_map(move |(place, hosts)| Some((state, state.listeners.get(*place)?, hosts)))
         })
     });
     all.flat_map(move |(state, listener, hosts)| {

@@ -91,7 +91,7 @@ pub fn put(kind: Kind, key: &Key, generation: i64, content: Content, built: &mut
                 built.notes.extend(about(&place, &listener.conditions));
             }
         }
-        Content::Route { parents, .. } => {
+        Content::Route { parents, .. } | Content::Policy { ancestors: parents, .. } => {
             for parent in parents {
                 let place = format!("parent {}: ", parent.parent.name);
                 built.notes.extend(about(&place, &parent.conditions));

@@ -8,7 +8,7 @@
 //!          Of a route its rules, their filters, the expressions that are new in it, and the rules of all routes on its hosts, which
 //!          are merged again; of a Gateway or a ListenerSet its listeners, the rules on the hosts of those that change, and the routes that are read
 //!          for them. Of a Service or a ReferenceGrant also the routes that are read again because of it; of a Secret the
-//!          listeners that may show it. Of what
+//!          listeners that may show it; of a BackendTLSPolicy and of the ConfigMap that it names the routes to its Services. Of what
 //!          may show another certificate for a wildcard, the hosts of Ingresses below that.
 //! Units:   nanoseconds; the constants are measured by `what_is_charged_is_what_it_takes`, rounded up.
 //! Exempt:  endpoints, and what is the operator's: classes, Namespaces, the objects that flags and the main ConfigMap name.
@@ -59,7 +59,8 @@ pub struct Prices<'a> {
 impl<'a> Prices<'a> {
     /// Whether taking an object over costs nothing that is counted.
     pub fn is_free(&self, id: &ObjectRef, object: &Object) -> bool {
-        let key = &id.key;
+        let (key, api) = (&id.key, &self.world.gateway_api);
+        let is_unused = self.translator.statuses().is_empty();
         let is_same = match object {
             Object::Ingress(new) => {
                 self.world.ingresses.get(key) == Some(new) || !self.is_ours(key, new)
@@ -70,21 +71,17 @@ impl<'a> Prices<'a> {
             Object::ConfigMap(new) => self.world.config_maps.get(key) == Some(new),
             Object::Service(new) => self.world.services.get(key) == Some(new),
             Object::Route(new) => {
-                self.world.gateway_api.routes.get(id) == Some(new)
-                    || !self.has_gateway(key, &new.spec)
+                api.routes.get(id) == Some(new) || !self.has_gateway(key, &new.spec)
             }
             Object::Gateway(new) => {
                 let class = Key::new("", &new.spec.gateway_class_name);
-                self.world.gateway_api.gateways.get(key) == Some(new)
-                    || !self.has_status(Kind::GatewayClass, class)
+                api.gateways.get(key) == Some(new) || !self.has_status(Kind::GatewayClass, class)
             }
+            Object::BackendTlsPolicy(new) => api.tls_policies.get(key) == Some(new) || is_unused,
             Object::ListenerSet(new) => {
-                self.world.gateway_api.sets.get(key) == Some(new) || !self.has_parent(key, new)
+                api.sets.get(key) == Some(new) || !self.has_parent(key, new)
             }
-            Object::ReferenceGrant(new) => {
-                self.world.gateway_api.grants.get(key) == Some(new)
-                    || self.translator.statuses().is_empty()
-            }
+            Object::ReferenceGrant(new) => api.grants.get(key) == Some(new) || is_unused,
             Object::EndpointSlice(_)
             | Object::GatewayClass(_)
             | Object::IngressClass(_)
@@ -95,6 +92,7 @@ impl<'a> Prices<'a> {
             || match object {
                 Object::Ingress(_)
                 | Object::Route(_)
+                | Object::BackendTlsPolicy(_)
                 | Object::Gateway(_)
                 | Object::ListenerSet(_)
                 | Object::ReferenceGrant(_) => false,
@@ -107,6 +105,10 @@ impl<'a> Prices<'a> {
                 Object::Service(_) => {
                     self.translator.readers_of(id).next().is_none()
                         && self.translator.routes_of(key).next().is_none()
+                }
+                Object::ConfigMap(_) => {
+                    self.translator.readers_of(id).next().is_none()
+                        && self.policies_with(key).next().is_none()
                 }
                 _ => self.translator.readers_of(id).next().is_none(),
             }
@@ -140,7 +142,8 @@ impl<'a> Prices<'a> {
             }
             Object::ConfigMap(new) => {
                 let texts = new.data.iter().map(|(name, text)| name.len() + text.len());
-                self.of_readers(id, texts.sum::<usize>() as u64)
+                let own = self.of_readers(id, texts.sum::<usize>() as u64);
+                own.saturating_add(self.of_authorities(&id.key, new))
             }
             Object::Service(_) => {
                 let routes = self.translator.routes_of(&id.key);
@@ -153,6 +156,7 @@ impl<'a> Prices<'a> {
             }
             Object::Gateway(new) => self.of_gateway(&id.key, &new.spec),
             Object::ListenerSet(new) => self.of_set(&id.key, &new.spec),
+            Object::BackendTlsPolicy(new) => self.of_policy(&id.key, new),
             Object::ReferenceGrant(new) => {
                 let old = self.world.gateway_api.grants.get(&id.key);
                 let grants = old.into_iter().chain([new]);

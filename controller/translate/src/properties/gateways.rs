@@ -1,10 +1,10 @@
 //! Gateways, routes and grants, whose names and hosts meet those of Ingresses.
 
 use super::{HOSTS, NAMES, NAMESPACES};
-use oxigress_objects::gateway::{CONTROLLER, GROUP, Gateway, GatewayClass, Meta, Route};
 use oxigress_objects::gateway::{
-    GrpcRouteSpec, ListenerSet, ReferenceGrant, Resource, TlsRouteSpec,
+    BackendTlsPolicy, GrpcRouteSpec, ListenerSet, ReferenceGrant, Resource, TlsRouteSpec,
 };
+use oxigress_objects::gateway::{CONTROLLER, GROUP, Gateway, GatewayClass, Meta, Route};
 use oxigress_objects::{Key, Kind, Object, ObjectRef, Seen};
 use proptest::collection::vec;
 use proptest::option;
@@ -64,7 +64,8 @@ fn listeners() -> impl Strategy<Value = Vec<Value>> {
 pub fn listener_set() -> impl Strategy<Value = Object> {
     let parent = (select(&NAMES[..2]), option::weighted(0.5, select(&NAMESPACES[..])));
     (0..4_i64, parent, listeners()).prop_map(|(created, (name, namespace), listeners)| {
-        let spec = json!({"parentRef": {"name": name, "namespace": namespace}, "listeners": listeners});
+        let spec =
+            json!({"parentRef": {"name": name, "namespace": namespace}, "listeners": listeners});
         let set: Arc<ListenerSet> = resource(created, spec);
         Object::ListenerSet(set)
     })
@@ -176,8 +177,10 @@ fn session_route(has_hosts: bool) -> impl Strategy<Value = Object> {
 }
 
 pub fn grant() -> impl Strategy<Value = Object> {
-    let from =
-        (select(&["HTTPRoute", "GRPCRoute", "TLSRoute", "Gateway", "ListenerSet"][..]), select(&NAMESPACES[..]));
+    let from = (
+        select(&["HTTPRoute", "GRPCRoute", "TLSRoute", "Gateway", "ListenerSet"][..]),
+        select(&NAMESPACES[..]),
+    );
     let to = (select(&["Service", "Secret"][..]), option::of(select(&NAMES[..])));
     (from, to).prop_map(|((from, namespace), (to, name))| {
         let spec = json!({"from": [{"group": GROUP, "kind": from, "namespace": namespace}],
@@ -185,6 +188,20 @@ pub fn grant() -> impl Strategy<Value = Object> {
         let grant: Arc<ReferenceGrant> = resource(0, spec);
         Object::ReferenceGrant(grant)
     })
+}
+
+pub fn tls_policy() -> impl Strategy<Value = Object> {
+    let section = option::weighted(0.3, select(&["a", "b"][..]));
+    (0..4_i64, select(&NAMES[..]), section, select(&NAMES[..])).prop_map(
+        |(created, service, section, map)| {
+            let spec = json!({
+                "targetRefs": [{"group": "", "kind": "Service", "name": service, "sectionName": section}],
+                "validation": {"hostname": "a.test",
+                    "caCertificateRefs": [{"group": "", "kind": "ConfigMap", "name": map}]}});
+            let policy: Arc<BackendTlsPolicy> = resource(created, spec);
+            Object::BackendTlsPolicy(policy)
+        },
+    )
 }
 
 /// An object, or that it is gone.
@@ -206,6 +223,7 @@ pub fn seen() -> impl Strategy<Value = Seen> {
         3 => of(Kind::TLSRoute, session_route(true).boxed(), &NAMES),
         1 => of(Kind::TCPRoute, session_route(false).boxed(), &NAMES),
         1 => of(Kind::UDPRoute, session_route(false).boxed(), &NAMES),
+        1 => of(Kind::BackendTLSPolicy, tls_policy().boxed(), &NAMES),
         1 => of(Kind::ReferenceGrant, grant().boxed(), &NAMES[..2]),
     ]
 }

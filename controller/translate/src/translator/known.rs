@@ -145,7 +145,8 @@ impl Translator {
             }
             Kind::Secret => is(&options.default_ssl_certificate),
             Kind::EndpointSlice | Kind::GatewayClass | Kind::IngressClass | Kind::Namespace => true,
-            Kind::Gateway
+            Kind::BackendTLSPolicy
+            | Kind::Gateway
             | Kind::GRPCRoute
             | Kind::HTTPRoute
             | Kind::Ingress

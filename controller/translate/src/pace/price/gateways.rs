@@ -1,12 +1,12 @@
 //! What changes of Gateways and routes cost: the rules that are read, and those of all routes on the hosts that are merged again.
 
-use super::{BYTE_OF_FILTERS, HOST, INGRESS, PLACE, Prices, ROUTE_RULE, RULE};
-use crate::gateway::intersection;
+use super::{BYTE_OF_FILTERS, CERTIFICATE, HOST, INGRESS, PLACE, Prices, ROUTE_RULE, RULE};
+use crate::gateway::{self, intersection};
 use oxigress_core::model::HostPattern;
 use oxigress_objects::gateway::{
-    GatewaySpec, HttpRouteSpec, Listener, ListenerSet, ListenerSetSpec, Route,
+    BackendTlsPolicy, GatewaySpec, HttpRouteSpec, Listener, ListenerSet, ListenerSetSpec, Route,
 };
-use oxigress_objects::{Key, Kind, ObjectRef};
+use oxigress_objects::{ConfigMap, Key, Kind, ObjectRef};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -40,7 +40,8 @@ impl Prices<'_> {
         let own = (old.map(|old| old.listeners.as_slice()), new.listeners.as_slice());
         let own = self.price_of_listeners(&object, is_known, own);
         // Another Gateway is another address, and other sets are allowed: what they bring is read and merged again.
-        let is_of = |set: &ListenerSet, home: &Key| set.spec.gateway(&home.namespace).as_ref() == Some(key);
+        let is_of =
+            |set: &ListenerSet, home: &Key| set.spec.gateway(&home.namespace).as_ref() == Some(key);
         let all = self.world.gateway_api.sets.iter();
         let sets = all.filter(|(home, set)| !is_known && is_of(set, home));
         let of_set = |(home, set): (&Key, &Arc<ListenerSet>)| {
@@ -97,6 +98,52 @@ impl Prices<'_> {
             INGRESS + price_of_rules(&route.spec) + RULE * route.spec.count_rules() as u64
         };
         unread.map(of_one).fold(0, u64::saturating_add)
+    }
+
+    /// What a BackendTLSPolicy costs: its authorities, and the routes to its Services.
+    pub(super) fn of_policy(&self, key: &Key, new: &BackendTlsPolicy) -> u64 {
+        let old = self.world.gateway_api.tls_policies.get(key).map(AsRef::as_ref);
+        let policies = old.into_iter().chain([new]);
+        let map = gateway::authorities_of(key, new);
+        let map = map.and_then(|map| self.world.config_maps.get(&map));
+        let own = INGRESS.saturating_add(map.map_or(0, |map| price_of_authorities(map)));
+        own.saturating_add(
+            self.of_services(policies.flat_map(|policy| gateway::services(key, policy))),
+        )
+    }
+
+    /// What a ConfigMap costs that policies name for authorities.
+    pub(super) fn of_authorities(&self, key: &Key, new: &ConfigMap) -> u64 {
+        let services =
+            self.policies_with(key).flat_map(|(name, policy)| gateway::services(name, policy));
+        let services: BTreeSet<Key> = services.collect();
+        match self.policies_with(key).next() {
+            None => 0,
+            Some(_) => {
+                price_of_authorities(new).saturating_add(self.of_services(services.into_iter()))
+            }
+        }
+    }
+
+    /// The BackendTLSPolicies that name a ConfigMap.
+    pub(super) fn policies_with(
+        &self,
+        map: &Key,
+    ) -> impl Iterator<Item = (&Key, &BackendTlsPolicy)> {
+        let all = self.world.gateway_api.tls_policies.range(Key::new(&map.namespace, "")..);
+        let all = all.take_while(move |(key, _)| key.namespace == map.namespace);
+        let all = all.filter(move |(key, policy)| {
+            gateway::authorities_of(key, policy).as_ref() == Some(map)
+        });
+        all.map(|(key, policy)| (key, &**policy))
+    }
+
+    /// What it costs that the routes to Services are read again.
+    fn of_services(&self, services: impl Iterator<Item = Key>) -> u64 {
+        let services: BTreeSet<Key> = services.collect();
+        let routes = services.iter().flat_map(|service| self.translator.routes_of(service));
+        let routes: BTreeSet<&ObjectRef> = routes.collect();
+        self.of_routes(routes.into_iter())
     }
 
     /// What it costs that routes are read again, and their hosts merged again, each once.
@@ -156,6 +203,11 @@ fn host_of(listener: &Listener) -> HostPattern {
     let name = listener.hostname.as_deref().filter(|name| !name.is_empty());
     let host = name.and_then(|name| HostPattern::parse(name).ok());
     host.unwrap_or_else(HostPattern::default_host)
+}
+
+fn price_of_authorities(map: &ConfigMap) -> u64 {
+    let text = map.data.get("ca.crt").map(String::as_str).unwrap_or_default();
+    CERTIFICATE.saturating_mul(text.matches("-----BEGIN ").count() as u64)
 }
 
 /// What reading the rules of a route costs, and making what is served of them.
