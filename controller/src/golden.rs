@@ -10,7 +10,7 @@ use clap::Parser;
 use oxigress_core::model::Snapshot;
 use oxigress_core::model::{HttpsRedirect, Rule};
 use oxigress_objects::document::{self, Found};
-use oxigress_objects::gateway_status::{Addresses, Condition, Content, Wanted};
+use oxigress_objects::gateway_status::{Addresses, Condition, Content, ListenerStatus, Wanted};
 use oxigress_objects::verdict::Verdicts;
 use oxigress_objects::{Changed, Key, Kind, ObjectRef, World};
 use oxigress_settings::Settings;
@@ -112,6 +112,8 @@ fn parse_ref(text: &str) -> ObjectRef {
         "Gateway" => Kind::Gateway,
         "GRPCRoute" => Kind::GRPCRoute,
         "HTTPRoute" => Kind::HTTPRoute,
+        "BackendTLSPolicy" => Kind::BackendTLSPolicy,
+        "ListenerSet" => Kind::ListenerSet,
         "ReferenceGrant" => Kind::ReferenceGrant,
         "TCPRoute" => Kind::TCPRoute,
         "TLSRoute" => Kind::TLSRoute,
@@ -225,22 +227,30 @@ fn status_view(wanted: &Wanted) -> Value {
         format!("{name}={holds} {reason}")
     };
     let lines = |all: &[Condition]| all.iter().map(line).collect::<Vec<_>>();
+    let listeners = |all: &[ListenerStatus]| {
+        let all = all.iter().map(|listener| {
+            let mut all = lines(&listener.conditions);
+            all.push(format!("{} routes, {:?}", listener.attached, listener.kinds));
+            (listener.name.clone(), json!(all))
+        });
+        Value::Object(all.collect())
+    };
     match &wanted.content {
         Content::Class { conditions, .. } => json!(lines(conditions)),
-        Content::Gateway { conditions, listeners, addresses } => {
-            let listeners = listeners.iter().map(|listener| {
-                let mut all = lines(&listener.conditions);
-                all.push(format!("{} routes, {:?}", listener.attached, listener.kinds));
-                (listener.name.clone(), json!(all))
-            });
-            let listeners: Map<String, Value> = listeners.collect();
-            let mut view = json!({"conditions": lines(conditions), "listeners": listeners});
+        Content::Gateway { conditions, listeners: all, addresses, sets } => {
+            let mut view = json!({"conditions": lines(conditions), "listeners": listeners(all)});
             if let Addresses::Own(own) = addresses {
                 view["addresses"] = json!(own);
             }
+            if *sets > 0 {
+                view["sets"] = json!(sets);
+            }
             view
         }
-        Content::Route { parents, .. } => {
+        Content::ListenerSet { conditions, listeners: all } => {
+            json!({"conditions": lines(conditions), "listeners": listeners(all)})
+        }
+        Content::Route { parents, .. } | Content::Policy { ancestors: parents, .. } => {
             let parents = parents.iter().map(|parent| {
                 let section = parent.parent.section_name.as_deref().unwrap_or("*");
                 json!({format!("{}/{section}", parent.parent.name): lines(&parent.conditions)})

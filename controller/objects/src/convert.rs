@@ -185,28 +185,44 @@ pub fn gateway(from: Custom<gateway::GatewaySpec>) -> Result<Object, WrongField>
     Ok(Object::Gateway(from.into()))
 }
 
+/// Converts a BackendTLSPolicy.
+pub fn backend_tls_policy(
+    from: Custom<gateway::BackendTlsPolicySpec>,
+) -> Result<Object, WrongField> {
+    Ok(Object::BackendTlsPolicy(from.into()))
+}
+
+/// Converts a ListenerSet.
+pub fn listener_set(from: Custom<gateway::ListenerSetSpec>) -> Result<Object, WrongField> {
+    Ok(Object::ListenerSet(from.into()))
+}
+
 /// Converts an HTTPRoute.
 pub fn http_route(from: Custom<gateway::HttpRouteSpec>) -> Result<Object, WrongField> {
-    Ok(Object::Route(from.into()))
+    route(from)
 }
 
-/// A route of another kind, as the HTTPRoute that it means or that has all its fields.
-fn route<S: Into<gateway::HttpRouteSpec>>(from: Custom<S>) -> Result<Object, WrongField> {
+/// A route of any kind, as the HTTPRoute that it means or that has all its fields.
+fn route<R, H>(from: Custom<gateway::RouteSpec<R, H>>) -> Result<Object, WrongField>
+where
+    R: Into<gateway::HttpRouteRule>,
+    H: Into<Vec<String>>,
+{
     let Custom { api_version, kind, metadata, spec, status } = from;
-    Ok(Object::Route(Custom { api_version, kind, metadata, spec: spec.into(), status }.into()))
+    Ok(Object::Route(Custom { api_version, kind, metadata, spec: spec.into_http(), status }.into()))
 }
 
-/// A GRPCRoute.
+/// Converts a GRPCRoute.
 pub fn grpc_route(from: Custom<gateway::GrpcRouteSpec>) -> Result<Object, WrongField> {
     route(from)
 }
 
-/// A TLSRoute.
+/// Converts a TLSRoute.
 pub fn tls_route(from: Custom<gateway::TlsRouteSpec>) -> Result<Object, WrongField> {
     route(from)
 }
 
-/// A TCPRoute or a UDPRoute.
+/// Converts a TCPRoute or a UDPRoute.
 pub fn port_route(from: Custom<gateway::PortRouteSpec>) -> Result<Object, WrongField> {
     route(from)
 }

@@ -181,6 +181,8 @@ fn objects(value: Value, within: &str) -> Vec<Found> {
         Kind::EndpointSlice => typed(value, fields_of, convert::endpoint_slice),
         Kind::GatewayClass => typed(value, fields_of, convert::gateway_class),
         Kind::Gateway => typed(value, fields_of, convert::gateway),
+        Kind::BackendTLSPolicy => typed(value, fields_of, convert::backend_tls_policy),
+        Kind::ListenerSet => typed(value, fields_of, convert::listener_set),
         Kind::HTTPRoute => typed(value, fields_of, convert::http_route),
         Kind::GRPCRoute => typed(value, fields_of, convert::grpc_route),
         Kind::TLSRoute => typed(value, fields_of, convert::tls_route),

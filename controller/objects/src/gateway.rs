@@ -39,6 +39,10 @@ pub struct Resource<S> {
 pub type GatewayClass = Resource<GatewayClassSpec>;
 /// A Gateway.
 pub type Gateway = Resource<GatewaySpec>;
+/// A BackendTLSPolicy.
+pub type BackendTlsPolicy = Resource<BackendTlsPolicySpec>;
+/// A ListenerSet.
+pub type ListenerSet = Resource<ListenerSetSpec>;
 /// A route of any kind, which is read as the HTTPRoute that it means, or that has all its fields: its [`Kind`] stands beside it.
 pub type Route = Resource<HttpRouteSpec>;
 /// A ReferenceGrant.
@@ -74,6 +78,70 @@ pub use grants::Allowed;
 pub use grpc::{GrpcRouteSpec, NO_NAME};
 pub use session::{PortRouteSpec, TlsRouteSpec};
 
+/// A field that other kinds of routes have: whoever writes it is told, as of any field that is unknown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Absent;
+
+impl<'de> Deserialize<'de> for Absent {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        serde::de::IgnoredAny::deserialize(from).map(|_| Absent)
+    }
+}
+
+impl From<Absent> for Vec<String> {
+    fn from(_: Absent) -> Self {
+        Vec::new()
+    }
+}
+
+/// spec of a route: the kinds differ in their rules, and in whether they have host names.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+#[allow(missing_docs, reason = "the fields of the Gateway API")]
+pub struct RouteSpec<R, H = Vec<String>> {
+    pub parent_refs: Vec<ParentRef>,
+    pub hostnames: H,
+    pub use_default_gateways: Unread,
+    pub rules: Vec<R>,
+}
+
+/// spec of an HTTPRoute.
+pub type HttpRouteSpec = RouteSpec<HttpRouteRule>;
+
+impl<R: Into<HttpRouteRule>, H: Into<Vec<String>>> RouteSpec<R, H> {
+    /// The HTTPRoute that it means, or that has all its fields.
+    pub fn into_http(self) -> HttpRouteSpec {
+        let RouteSpec { parent_refs, hostnames, use_default_gateways, rules } = self;
+        let rules = rules.into_iter().map(Into::into).collect();
+        RouteSpec { parent_refs, hostnames: hostnames.into(), use_default_gateways, rules }
+    }
+}
+
+/// Who serves, and its share: the kinds of routes differ in the filters that it has.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+#[allow(missing_docs, reason = "the fields of the Gateway API")]
+pub struct BackendRef<F> {
+    pub group: Option<String>,
+    pub kind: Option<String>,
+    pub namespace: Option<String>,
+    pub name: String,
+    pub port: Option<i64>,
+    pub weight: Option<i64>,
+    pub filters: F,
+}
+
+/// A reference of an HTTPRoute.
+pub type HttpBackendRef = BackendRef<Vec<HttpRouteFilter>>;
+
+impl<F> BackendRef<F> {
+    /// The same with the filters of an HTTPRoute.
+    fn into_http(self, filters: impl FnOnce(F) -> Vec<HttpRouteFilter>) -> HttpBackendRef {
+        let BackendRef { group, kind, namespace, name, port, weight, filters: own } = self;
+        BackendRef { group, kind, namespace, name, port, weight, filters: filters(own) }
+    }
+}
+
 spec! {
     /// spec of a GatewayClass.
     struct GatewayClassSpec {
@@ -87,9 +155,18 @@ spec! {
         listeners: Vec<Listener>,
         addresses: Vec<GatewayAddress>,
         infrastructure: Unread,
-        allowed_listeners: Unread,
+        allowed_listeners: AllowedListeners,
         default_scope: Unread,
         tls: Unread,
+    }
+    /// The ListenerSets that may attach to a Gateway.
+    struct AllowedListeners {
+        namespaces: RouteNamespaces,
+    }
+    /// spec of a ListenerSet.
+    struct ListenerSetSpec {
+        parent_ref: ObjectName,
+        listeners: Vec<Listener>,
     }
     /// An address that a Gateway asks for.
     struct GatewayAddress {
@@ -116,7 +193,7 @@ spec! {
         namespaces: RouteNamespaces,
         kinds: Vec<RouteKind>,
     }
-    /// The namespaces of such routes.
+    /// The namespaces of routes or ListenerSets that may attach.
     struct RouteNamespaces {
         from: Option<String>,
         selector: Option<LabelSelector>,
@@ -153,13 +230,6 @@ spec! {
         section_name: Option<String>,
         port: Option<i64>,
     }
-    /// spec of an HTTPRoute.
-    struct HttpRouteSpec {
-        parent_refs: Vec<ParentRef>,
-        hostnames: Vec<String>,
-        use_default_gateways: Unread,
-        rules: Vec<HttpRouteRule>,
-    }
     /// A rule of an HTTPRoute.
     struct HttpRouteRule {
         name: Option<String>,
@@ -167,7 +237,7 @@ spec! {
         filters: Vec<HttpRouteFilter>,
         backend_refs: Vec<HttpBackendRef>,
         timeouts: Option<HttpRouteTimeouts>,
-        retry: Option<serde_json::Value>,
+        retry: Option<HttpRouteRetry>,
         session_persistence: Option<serde_json::Value>,
     }
     /// Which requests a rule takes.
@@ -250,25 +320,47 @@ spec! {
         replace_full_path: Option<String>,
         replace_prefix_match: Option<String>,
     }
-    /// Who serves, and its share.
-    struct HttpBackendRef {
-        group: Option<String>,
-        kind: Option<String>,
-        namespace: Option<String>,
-        name: String,
-        port: Option<i64>,
-        weight: Option<i64>,
-        filters: Vec<HttpRouteFilter>,
-    }
     /// How long a request may take; Go's durations.
     struct HttpRouteTimeouts {
         request: Option<String>,
         backend_request: Option<String>,
     }
+    /// When a request is made again.
+    struct HttpRouteRetry {
+        codes: Vec<i64>,
+        attempts: Option<i64>,
+        backoff: Option<String>,
+    }
     /// spec of a ReferenceGrant.
     struct ReferenceGrantSpec {
         from: Vec<GrantFrom>,
         to: Vec<GrantTo>,
+    }
+    /// spec of a BackendTLSPolicy.
+    struct BackendTlsPolicySpec {
+        target_refs: Vec<PolicyTarget>,
+        validation: BackendValidation,
+        options: Unread,
+    }
+    /// What a policy is about.
+    struct PolicyTarget {
+        group: String,
+        kind: String,
+        name: String,
+        section_name: Option<String>,
+    }
+    /// What the certificates of endpoints have to be.
+    struct BackendValidation {
+        ca_certificate_refs: Vec<ObjectName>,
+        well_known_c_a_certificates: Unread,
+        hostname: String,
+        subject_alt_names: Vec<SubjectAltName>,
+    }
+    /// A name that a certificate may have.
+    struct SubjectAltName {
+        r#type: String,
+        hostname: String,
+        uri: String,
     }
     /// Who may refer.
     struct GrantFrom {
@@ -281,6 +373,30 @@ spec! {
         group: String,
         kind: String,
         name: Option<String>,
+    }
+}
+
+impl ParentRef {
+    /// The object that it names, for a route of this namespace; `None`: one of a kind that has no listeners.
+    pub fn object(&self, namespace: &str) -> Option<ObjectRef> {
+        let is_of_api = self.group.as_deref().is_none_or(|group| group == GROUP);
+        let kind = match self.kind.as_deref() {
+            None | Some("Gateway") => Kind::Gateway,
+            Some("ListenerSet") => Kind::ListenerSet,
+            Some(_) => return None,
+        };
+        let key = Key::new(self.namespace.as_deref().unwrap_or(namespace), &self.name);
+        is_of_api.then(|| ObjectRef::new(kind, key))
+    }
+}
+
+impl ListenerSetSpec {
+    /// The Gateway that it names, for a set of this namespace; `None`: its parent is something else.
+    pub fn gateway(&self, namespace: &str) -> Option<Key> {
+        let ObjectName { group, kind, namespace: own, name } = &self.parent_ref;
+        let is_gateway = group.as_deref().is_none_or(|group| group == GROUP)
+            && kind.as_deref().is_none_or(|kind| kind == "Gateway");
+        is_gateway.then(|| Key::new(own.as_deref().unwrap_or(namespace), name))
     }
 }
 
@@ -315,20 +431,25 @@ impl HttpRouteSpec {
 pub struct GatewayObjects {
     pub classes: Objects<GatewayClass>,
     pub gateways: Objects<Gateway>,
+    pub sets: Objects<ListenerSet>,
     pub routes: BTreeMap<ObjectRef, Arc<Route>>,
     pub grants: Objects<ReferenceGrant>,
     pub allowed: Allowed,
+    pub tls_policies: Objects<BackendTlsPolicy>,
 }
 
 impl GatewayObjects {
     /// All of them.
     pub fn names(&self) -> BTreeSet<ObjectRef> {
-        let GatewayObjects { classes, gateways, routes, grants, allowed: _ } = self;
+        let GatewayObjects { classes, gateways, sets, routes, grants, tls_policies, allowed: _ } =
+            self;
         let of = |kind| move |key: &Key| ObjectRef::new(kind, key.clone());
         let all = classes.keys().map(of(Kind::GatewayClass));
         let all = all.chain(gateways.keys().map(of(Kind::Gateway)));
+        let all = all.chain(sets.keys().map(of(Kind::ListenerSet)));
         let all = all.chain(routes.keys().cloned());
-        all.chain(grants.keys().map(of(Kind::ReferenceGrant))).collect()
+        let all = all.chain(grants.keys().map(of(Kind::ReferenceGrant)));
+        all.chain(tls_policies.keys().map(of(Kind::BackendTLSPolicy))).collect()
     }
 }
 

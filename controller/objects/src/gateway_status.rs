@@ -56,6 +56,22 @@ pub enum Content {
         listeners: Vec<ListenerStatus>,
         /// Where it is served.
         addresses: Addresses,
+        /// How many ListenerSets are attached.
+        sets: usize,
+    },
+    /// Of a ListenerSet.
+    ListenerSet {
+        /// The conditions.
+        conditions: Vec<Condition>,
+        /// One for each listener; none where the Gateway does not allow the set.
+        listeners: Vec<ListenerStatus>,
+    },
+    /// Of a policy: what this controller says about the Gateways by which its targets are served.
+    Policy {
+        /// The controller's name in the classes of these Gateways.
+        controller: String,
+        /// One for each Gateway.
+        ancestors: Vec<ParentStatus>,
     },
     /// Of a route: what this controller says about its parents, in the order of the route.
     Route {
@@ -88,7 +104,7 @@ pub struct ListenerStatus {
     pub conditions: Vec<Condition>,
 }
 
-/// What is said about a route at one of its parents.
+/// What is said about a route or a policy at one of its parents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParentStatus {
     /// The parent, as the route names it.

@@ -126,6 +126,7 @@ impl fmt::Display for Key {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs, reason = "Kubernetes's own names")]
 pub enum Kind {
+    BackendTLSPolicy,
     ConfigMap,
     EndpointSlice,
     GRPCRoute,
@@ -134,6 +135,7 @@ pub enum Kind {
     HTTPRoute,
     Ingress,
     IngressClass,
+    ListenerSet,
     Namespace,
     ReferenceGrant,
     Secret,
@@ -145,15 +147,17 @@ pub enum Kind {
 
 impl Kind {
     /// The kinds of the Gateway API, whose definitions a cluster may lack.
-    pub const GATEWAY_API: [Kind; 8] = [
+    pub const GATEWAY_API: [Kind; 10] = [
         Kind::GatewayClass,
         Kind::Gateway,
+        Kind::ListenerSet,
         Kind::HTTPRoute,
         Kind::GRPCRoute,
         Kind::TLSRoute,
         Kind::TCPRoute,
         Kind::UDPRoute,
         Kind::ReferenceGrant,
+        Kind::BackendTLSPolicy,
     ];
 
     /// The kinds of routes.
@@ -168,6 +172,11 @@ impl Kind {
     /// Whether it is one of [`Self::ROUTES`].
     pub fn is_route(self) -> bool {
         Kind::ROUTES.contains(&self)
+    }
+
+    /// Whether objects of the kind have listeners.
+    pub fn has_listeners(self) -> bool {
+        matches!(self, Kind::Gateway | Kind::ListenerSet)
     }
 
     /// Whether it is one of [`Self::GATEWAY_API`].

@@ -8,7 +8,9 @@
 //! versions) leaves it equal, and equal objects change nothing.
 
 use crate::external_name::{Answer, DnsName, ExternalName};
-use crate::gateway::{Gateway, GatewayClass, GatewayObjects, ReferenceGrant, Route};
+use crate::gateway::{
+    BackendTlsPolicy, Gateway, GatewayClass, GatewayObjects, ListenerSet, ReferenceGrant, Route,
+};
 use crate::ingress::{Ingress, IngressClass};
 use crate::key::{Key, Kind, ObjectRef};
 use crate::secret::{Pair, Secret};
@@ -21,12 +23,14 @@ use std::sync::Arc;
 #[derive(Clone, Debug, PartialEq)]
 #[allow(missing_docs, reason = "Kubernetes's own names")]
 pub enum Object {
+    BackendTlsPolicy(Arc<BackendTlsPolicy>),
     ConfigMap(Arc<ConfigMap>),
     EndpointSlice(Arc<EndpointSlice>),
     Gateway(Arc<Gateway>),
     GatewayClass(Arc<GatewayClass>),
     Ingress(Arc<Ingress>),
     IngressClass(Arc<IngressClass>),
+    ListenerSet(Arc<ListenerSet>),
     Namespace(Arc<Namespace>),
     ReferenceGrant(Arc<ReferenceGrant>),
     /// Of a kind of [`Kind::ROUTES`].
@@ -140,10 +144,12 @@ impl World {
                     &mut changed.config_maps,
                 );
             }
-            Kind::Gateway
+            Kind::BackendTLSPolicy
+            | Kind::Gateway
             | Kind::GatewayClass
             | Kind::GRPCRoute
             | Kind::HTTPRoute
+            | Kind::ListenerSet
             | Kind::ReferenceGrant
             | Kind::TCPRoute
             | Kind::TLSRoute
@@ -200,12 +206,18 @@ impl World {
         match (kind, new) {
             (_, Some(Object::Gateway(new))) => replace(&mut all.gateways, key, Some(new), keys),
             (_, Some(Object::GatewayClass(new))) => replace(&mut all.classes, key, Some(new), keys),
+            (_, Some(Object::BackendTlsPolicy(new))) => {
+                replace(&mut all.tls_policies, key, Some(new), keys)
+            }
+            (_, Some(Object::ListenerSet(new))) => replace(&mut all.sets, key, Some(new), keys),
             (_, Some(Object::ReferenceGrant(new))) => {
                 all.set_allowed(&key, Some(&new));
                 replace(&mut all.grants, key, Some(new), keys)
             }
             (Kind::Gateway, _) => replace(&mut all.gateways, key, None, keys),
             (Kind::GatewayClass, _) => replace(&mut all.classes, key, None, keys),
+            (Kind::BackendTLSPolicy, _) => replace(&mut all.tls_policies, key, None, keys),
+            (Kind::ListenerSet, _) => replace(&mut all.sets, key, None, keys),
             _ => {
                 all.set_allowed(&key, None);
                 replace(&mut all.grants, key, None, keys)
@@ -334,6 +346,8 @@ impl World {
             | Kind::TCPRoute
             | Kind::TLSRoute
             | Kind::UDPRoute => self.gateway_api.routes.contains_key(id),
+            Kind::BackendTLSPolicy => self.gateway_api.tls_policies.contains_key(key),
+            Kind::ListenerSet => self.gateway_api.sets.contains_key(key),
             Kind::ReferenceGrant => self.gateway_api.grants.contains_key(key),
             Kind::Ingress => self.ingresses.contains_key(key),
             Kind::IngressClass => self.ingress_classes.contains_key(key),

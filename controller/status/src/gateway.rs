@@ -226,6 +226,8 @@ fn resource(kind: Kind) -> ApiResource {
     let plural = match kind {
         Kind::GatewayClass => "gatewayclasses",
         Kind::Gateway => "gateways",
+        Kind::BackendTLSPolicy => "backendtlspolicies",
+        Kind::ListenerSet => "listenersets",
         Kind::GRPCRoute => "grpcroutes",
         Kind::TCPRoute => "tcproutes",
         Kind::TLSRoute => "tlsroutes",

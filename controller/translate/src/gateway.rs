@@ -18,6 +18,7 @@ mod grants;
 mod host;
 mod isolation;
 mod listener;
+mod listener_set;
 mod memo;
 mod merge;
 mod ports;
@@ -31,12 +32,14 @@ mod sessions;
 mod state;
 mod status;
 mod target;
+mod tls_policy;
 mod work;
 
 pub use host::intersection;
 pub use listener::references;
 pub use memo::Memo;
 pub use target::protocol_of;
+pub use tls_policy::{authorities_of, services};
 
 use crate::Options;
 use crate::age::Age;
@@ -45,8 +48,8 @@ use crate::host::owner::GatewayClaim;
 use memo::KnownRoute;
 use oxigress_core::model::policy::{Policies, PolicyId};
 use oxigress_core::model::{
-    BackendId, CertificateId, HostPattern, ListenerHost, Server, SessionPlace, SessionRoute,
-    StreamPort,
+    BackendId, Bundle, BundleId, CertificateId, HostPattern, ListenerHost, Server, SessionPlace,
+    SessionRoute, StreamPort,
 };
 use oxigress_core::patterns::Allowance;
 use oxigress_objects::gateway::Route;
@@ -58,9 +61,11 @@ use oxigress_settings::Settings;
 use oxigress_settings::conf_input::Listener;
 use room::Room;
 use route::CompiledRoute;
+use state::{GatewayState, ListenerState};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
+use tls_policy::TlsPolicies;
 
 /// What the Gateway API comes to.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -75,8 +80,8 @@ pub struct Built {
     pub leads: BTreeMap<BackendId, (BackendRef, BTreeSet<ObjectRef>)>,
     /// The URLs that their policies name, with a route that is served by each.
     pub urls: BTreeMap<BackendId, BTreeSet<ObjectRef>>,
-    /// The certificates of listeners' hosts, each with the oldest Gateway that shows one for the host.
-    pub certificates: BTreeMap<HostPattern, (CertificateId, Age)>,
+    /// The certificates of listeners' hosts, each of the first object that shows one for the host.
+    pub certificates: BTreeMap<HostPattern, Shown>,
     /// Who has the sessions of listeners.
     pub sessions: BTreeMap<SessionPlace, SessionRoute>,
     /// The server names that routes ask for.
@@ -86,13 +91,26 @@ pub struct Built {
     /// Addresses that Gateways have for themselves.
     pub addresses: BTreeSet<IpAddr>,
     /// The Secrets that listeners name for their certificates and may show, how many do, and whose they are.
-    pub shown: BTreeMap<Key, (usize, BTreeSet<Key>)>,
+    pub shown: BTreeMap<Key, (usize, BTreeSet<ObjectRef>)>,
     /// What the status of each object of ours is to say.
     pub statuses: BTreeMap<ObjectRef, Wanted>,
     /// What there is to say about objects.
     pub notes: Vec<(ObjectRef, Note)>,
+    /// The authorities that policies of backends name.
+    pub bundles: BTreeMap<BundleId, Bundle>,
     /// The Services that were looked at.
     pub services: BTreeMap<Key, Option<Arc<Service>>>,
+}
+
+/// A certificate that a listener shows for its host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shown {
+    /// The certificate.
+    pub id: CertificateId,
+    /// The creation and the name of the Gateway or ListenerSet that has the listener.
+    pub age: Age,
+    /// Its kind.
+    pub kind: Kind,
 }
 
 /// The servers of Ingresses, which are served beside routes, and who owns a host.
@@ -162,6 +180,7 @@ pub fn build(
     let listeners = isolation::Listeners::of(&gateways);
     let mut serving = serve::Serving::default();
     let mut allowances: BTreeMap<&str, Allowance> = BTreeMap::new();
+    let mut tls = TlsPolicies::of(world, options, &mut memo.authorities);
     let mut routes = attach::all(world, options, &mut gateways, &mut serving.room);
     for (id, route, attached) in &routes {
         let bytes = memo.filter_bytes(&mut old, id, route);
@@ -169,7 +188,7 @@ pub fn build(
         let is_served = || serve::is_anywhere(attached, (&gateways, &listeners));
         let allowance = allowances.entry(&id.key.namespace);
         let allowance = allowance.or_insert_with(|| Allowance::of(route::OF_NAMESPACE));
-        let known = old.take_route(world, id, route, allowance.left());
+        let known = old.take_route(world, &tls, (id, route), allowance.left());
         let mut known = match known.filter(|known| has_room && known.has_rules_if(is_served)) {
             Some(known) => {
                 allowance.split(known.compiled.charge.taken);
@@ -177,16 +196,18 @@ pub fn build(
             }
             None => {
                 let patterns = &mut memo.patterns;
+                let with = (world, settings, &tls);
                 let compiled = match has_room {
-                    true => route::rules(world, settings, (id, route), patterns, allowance),
+                    true => route::rules(with, (id, route), patterns, allowance),
                     false => CompiledRoute::over_limit(),
                 };
                 KnownRoute::new(route, compiled, bytes)
             }
         };
         built.note(id, &known.compiled);
-        let by = (&gateways, &listeners);
-        serving.add(options, (id, route), attached, &mut known, by);
+        let parents = attached.iter().map(|attachment| &attachment.gateway).collect();
+        tls.note_served(known.compiled.tls.keys().map(|(service, _)| service), &parents);
+        serving.add(options, (id, route), attached, &mut known, (&gateways, &listeners));
         match has_room {
             true => memo.put_route(id, known),
             false => memo.forget_route(id),
@@ -194,13 +215,10 @@ pub fn build(
     }
     memo.forget(&old);
     listener::finish(&gateways, &mut built);
+    tls.finish(options, &mut built);
     let refused = serving.finish(world, options, beside, &gateways, (&mut old, memo), &mut built);
     conflict::report(&mut routes, &refused, (&gateways, &listeners), &mut built);
-    let over_limit = CompiledRoute::over_limit();
-    for (id, route, attached) in &routes {
-        let compiled = memo.compiled(id).unwrap_or(&over_limit);
-        attach::put_status(options, id, route, attached, compiled, &mut built);
-    }
+    attach::put_statuses(options, &routes, memo, &mut built);
     built
 }
 
@@ -220,11 +238,10 @@ pub fn claims(world: &World, options: &Options) -> BTreeMap<HostPattern, Gateway
         }
     };
     let age = |created, key: &Key| Age { created, key: key.clone() };
-    for (key, state) in &gateways {
-        for listener in state.listeners.iter().filter(|listener| listener.is_accepted()) {
-            let age = age(state.gateway.meta.created, key);
-            put(&listener.host, GatewayClaim::of_listener(age));
-        }
+    // Listeners of ListenerSets make nobody the owner: their objects are those of guests.
+    let is_of_gateway = |listener: &&ListenerState<'_>| listener.home.kind == Kind::Gateway;
+    for listener in gateways.values().flat_map(GatewayState::accepted).filter(is_of_gateway) {
+        put(&listener.host, GatewayClaim::of_listener(listener.home.age()));
     }
     for (id, route, attached) in attach::all(world, options, &mut gateways, &mut Room::default()) {
         for host in named(&attached, &gateways, &listeners) {

@@ -103,7 +103,8 @@ impl References for ReferenceIndex {
     fn depends_on(&self, id: &ObjectRef) -> bool {
         match id.kind {
             Kind::Ingress | Kind::IngressClass | Kind::Namespace => true,
-            Kind::Gateway | Kind::GatewayClass | Kind::ReferenceGrant => true,
+            Kind::Gateway | Kind::GatewayClass | Kind::ListenerSet | Kind::ReferenceGrant => true,
+            Kind::BackendTLSPolicy => true,
             Kind::GRPCRoute | Kind::HTTPRoute => false,
             Kind::TCPRoute | Kind::TLSRoute | Kind::UDPRoute => false,
             Kind::ConfigMap => self.options.configmap.as_ref() == Some(&id.key),

@@ -49,6 +49,15 @@ pub(crate) enum PolicyHolder {
     Gateways,
 }
 
+/// Who says what is in bundles.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum BundleSource {
+    /// What an Ingress names.
+    Ingress(Key),
+    /// What policies of backends name.
+    Gateways,
+}
+
 /// Translates one change after the other.
 pub struct Translator {
     pub(crate) options: Options,
@@ -89,12 +98,12 @@ pub struct Translator {
     /// The hosts that routes and listeners of Gateways name.
     pub(crate) gateway_claims: BTreeMap<HostPattern, GatewayClaim>,
     pub(crate) new_statuses: BTreeMap<ObjectRef, Option<Wanted>>,
-    /// Ingresses and the bundles that they name.
-    pub(crate) offered_bundles: Relation<Key, BundleId>,
+    /// The bundles that Ingresses and policies of backends name.
+    pub(crate) offered_bundles: Relation<BundleSource, BundleId>,
     /// The texts of the bundles that policies name.
     pub(crate) bundle_texts: BTreeMap<BundleId, Bundle>,
-    /// Hosts and the bundles that their policies name.
-    pub(crate) bundles: Relation<HostPattern, BundleId>,
+    /// Hosts, or listeners, and the bundles that their policies name.
+    pub(crate) bundles: Relation<PolicyHolder, BundleId>,
     /// Hosts and the URLs that their policies name, with the Ingress that says so.
     pub(crate) urls: Relation<HostPattern, (BackendId, Key)>,
     pub(crate) streams: BTreeMap<StreamPort, stream::Entry>,
@@ -355,7 +364,7 @@ impl Translator {
         let notes = parsed.notes.into_iter().map(|note| (object.clone(), note));
         self.notes.set(Part::Ingress(key.clone()), notes);
         self.referred.set(key, parsed.referred);
-        self.offer_bundles(key, parsed.bundles);
+        self.offer_bundles(BundleSource::Ingress(key.clone()), parsed.bundles);
         let acceptance = parsed.is_ours.then_some(match parsed.claims {
             Some(_) => Acceptance::Served,
             None => Acceptance::Refused,

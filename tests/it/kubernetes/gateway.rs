@@ -43,6 +43,8 @@ pub fn define(cluster: &Cluster) -> Result<()> {
     for (kind, plural, version, is_namespaced) in [
         ("GatewayClass", "gatewayclasses", "v1", false),
         ("Gateway", "gateways", "v1", true),
+        ("ListenerSet", "listenersets", "v1", true),
+        ("BackendTLSPolicy", "backendtlspolicies", "v1", true),
         ("HTTPRoute", "httproutes", "v1", true),
         ("GRPCRoute", "grpcroutes", "v1", true),
         ("TLSRoute", "tlsroutes", "v1", true),

@@ -326,7 +326,7 @@ fn gateways_and_routes() {
             object(
                 "Gateway",
                 &format!(
-                    "gatewayClassName: {name}, addresses: [{{ value: {text} }}], listeners: [{{ name: {text}, port: 80, protocol: HTTP, hostname: {text} }}, \
+                    "gatewayClassName: {name}, allowedListeners: {{ namespaces: {{ from: Same }} }}, addresses: [{{ value: {text} }}], listeners: [{{ name: {text}, port: 80, protocol: HTTP, hostname: {text} }}, \
                      {{ name: other, port: 80, protocol: {text} }}, {{ name: tls, port: 443, protocol: HTTPS, tls: {{ certificateRefs: [{{ name: {text}, namespace: {text} }}] }} }}, \
                      {{ name: own, port: 80, protocol: HTTP, hostname: {name}.test }}]"
                 ),
@@ -334,6 +334,7 @@ fn gateways_and_routes() {
             object("HTTPRoute", &format!("{parent}, hostnames: [{text}], rules: [{rules}]")),
             object("HTTPRoute", &format!("{parent}, hostnames: [{name}.test], rules: [{rules}]"))
                 .replace(&format!("name: {name}, namespace"), &format!("name: {name}-2, namespace")),
+            object("ListenerSet", &format!("parentRef: {{ name: {name} }}, listeners: [{{ name: {text}, hostname: {text}, port: 80, protocol: {text} }}]")),
             object("ReferenceGrant", &format!("from: [{{ group: {text}, kind: {text}, namespace: {text} }}], to: [{{ group: {text}, kind: {text} }}]")),
         ]
         .concat()

@@ -38,6 +38,8 @@ impl Head {
             ("discovery.k8s.io/v1", "EndpointSlice") => Kind::EndpointSlice,
             ("gateway.networking.k8s.io/v1", "GatewayClass") => Kind::GatewayClass,
             ("gateway.networking.k8s.io/v1", "Gateway") => Kind::Gateway,
+            ("gateway.networking.k8s.io/v1", "BackendTLSPolicy") => Kind::BackendTLSPolicy,
+            ("gateway.networking.k8s.io/v1", "ListenerSet") => Kind::ListenerSet,
             ("gateway.networking.k8s.io/v1", "HTTPRoute") => Kind::HTTPRoute,
             ("gateway.networking.k8s.io/v1", "GRPCRoute") => Kind::GRPCRoute,
             ("gateway.networking.k8s.io/v1", "TLSRoute") => Kind::TLSRoute,
@@ -95,6 +97,7 @@ fn other_kind(within: &str, version: &str, kind: &str) -> String {
     format!(
         "{prefix}kind {kind} of {version} is not read: move it elsewhere, or use Ingress, IngressClass \
          (networking.k8s.io/v1), Service, Secret, ConfigMap, Namespace (v1), EndpointSlice (discovery.k8s.io/v1), \
-         GatewayClass, Gateway, HTTPRoute, ReferenceGrant (gateway.networking.k8s.io/v1)"
+         GatewayClass, Gateway, ListenerSet, HTTPRoute, GRPCRoute, TLSRoute, TCPRoute, UDPRoute, ReferenceGrant, \
+         BackendTLSPolicy (gateway.networking.k8s.io/v1)"
     )
 }

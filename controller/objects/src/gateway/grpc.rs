@@ -5,8 +5,8 @@
 //! Source:  Gateway API v1.7; gRPC over HTTP/2, "Requests".
 
 use super::{
-    HeaderFilter, HttpBackendRef, HttpPathMatch, HttpRouteFilter, HttpRouteMatch, HttpRouteRule,
-    HttpRouteSpec, HttpValueMatch, MirrorFilter, ParentRef, Unread,
+    BackendRef, HeaderFilter, HttpPathMatch, HttpRouteFilter, HttpRouteMatch, HttpRouteRule,
+    HttpValueMatch, MirrorFilter, RouteSpec, Unread,
 };
 use oxigress_core::patterns::check_text;
 use serde::Deserialize;
@@ -14,20 +14,16 @@ use serde::Deserialize;
 /// The type of a match whose names cannot be those of a call.
 pub const NO_NAME: &str = "Exact with a slash";
 
+/// spec of a GRPCRoute.
+pub type GrpcRouteSpec = RouteSpec<GrpcRouteRule>;
+
 spec! {
-    /// spec of a GRPCRoute.
-    struct GrpcRouteSpec {
-        parent_refs: Vec<ParentRef>,
-        hostnames: Vec<String>,
-        use_default_gateways: Unread,
-        rules: Vec<GrpcRouteRule>,
-    }
     /// A rule of a GRPCRoute.
     struct GrpcRouteRule {
         name: Option<String>,
         matches: Vec<GrpcRouteMatch>,
         filters: Vec<GrpcRouteFilter>,
-        backend_refs: Vec<GrpcBackendRef>,
+        backend_refs: Vec<BackendRef<Vec<GrpcRouteFilter>>>,
         session_persistence: Option<serde_json::Value>,
     }
     /// Which calls a rule takes.
@@ -49,27 +45,10 @@ spec! {
         request_mirror: Option<MirrorFilter>,
         extension_ref: Unread,
     }
-    /// Who serves, and its share.
-    struct GrpcBackendRef {
-        group: Option<String>,
-        kind: Option<String>,
-        namespace: Option<String>,
-        name: String,
-        port: Option<i64>,
-        weight: Option<i64>,
-        filters: Vec<GrpcRouteFilter>,
-    }
 }
 
-pub(super) fn all<A, B: From<A>>(from: Vec<A>) -> Vec<B> {
+fn all<A, B: From<A>>(from: Vec<A>) -> Vec<B> {
     from.into_iter().map(B::from).collect()
-}
-
-impl From<GrpcRouteSpec> for HttpRouteSpec {
-    fn from(from: GrpcRouteSpec) -> Self {
-        let GrpcRouteSpec { parent_refs, hostnames, use_default_gateways, rules } = from;
-        HttpRouteSpec { parent_refs, hostnames, use_default_gateways, rules: all(rules) }
-    }
 }
 
 impl From<GrpcRouteRule> for HttpRouteRule {
@@ -79,17 +58,10 @@ impl From<GrpcRouteRule> for HttpRouteRule {
             name,
             matches: all(matches),
             filters: all(filters),
-            backend_refs: all(backend_refs),
+            backend_refs: backend_refs.into_iter().map(|one| one.into_http(all)).collect(),
             session_persistence,
             ..HttpRouteRule::default()
         }
-    }
-}
-
-impl From<GrpcBackendRef> for HttpBackendRef {
-    fn from(from: GrpcBackendRef) -> Self {
-        let GrpcBackendRef { group, kind, namespace, name, port, weight, filters } = from;
-        HttpBackendRef { group, kind, namespace, name, port, weight, filters: all(filters) }
     }
 }
 

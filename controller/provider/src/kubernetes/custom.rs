@@ -50,6 +50,8 @@ macro_rules! kinds {
 kinds! {
     Gateway = GatewaySpec Gateway "v1" "gateways" NamespaceResourceScope;
     GatewayClass = GatewayClassSpec GatewayClass "v1" "gatewayclasses" ClusterResourceScope;
+    BackendTlsPolicy = BackendTlsPolicySpec BackendTLSPolicy "v1" "backendtlspolicies" NamespaceResourceScope;
+    ListenerSet = ListenerSetSpec ListenerSet "v1" "listenersets" NamespaceResourceScope;
     HttpRoute = HttpRouteSpec HTTPRoute "v1" "httproutes" NamespaceResourceScope;
     GrpcRoute = GrpcRouteSpec GRPCRoute "v1" "grpcroutes" NamespaceResourceScope;
     TcpRoute = PortRouteSpec TCPRoute "v1" "tcproutes" NamespaceResourceScope;

@@ -63,6 +63,8 @@ fn resource(kind: &str) -> &'static str {
         "TCPRoute" => "tcproutes",
         "TLSRoute" => "tlsroutes",
         "UDPRoute" => "udproutes",
+        "BackendTLSPolicy" => "backendtlspolicies",
+        "ListenerSet" => "listenersets",
         "ReferenceGrant" => "referencegrants",
         other => panic!("{other}"),
     }

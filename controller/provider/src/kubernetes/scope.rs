@@ -60,8 +60,10 @@ impl Subject {
         if options.gateway_api {
             all.push(Subject { namespace: None, ..of(Kind::GatewayClass) });
             all.push(of(Kind::Gateway));
+            all.push(of(Kind::ListenerSet));
             all.extend(Kind::ROUTES.map(of));
             all.push(of(Kind::ReferenceGrant));
+            all.push(of(Kind::BackendTLSPolicy));
         }
         // For the operator's selector, and for those of Gateways, if there are any.
         if options.watches_namespaces || options.gateway_api {
@@ -136,6 +138,8 @@ impl Subject {
             Kind::TCPRoute => (gateway::GROUP, "tcproutes"),
             Kind::TLSRoute => (gateway::GROUP, "tlsroutes"),
             Kind::UDPRoute => (gateway::GROUP, "udproutes"),
+            Kind::BackendTLSPolicy => (gateway::GROUP, "backendtlspolicies"),
+            Kind::ListenerSet => (gateway::GROUP, "listenersets"),
             Kind::ReferenceGrant => (gateway::GROUP, "referencegrants"),
             Kind::Ingress => ("networking.k8s.io", "ingresses"),
             Kind::IngressClass => ("networking.k8s.io", "ingressclasses"),
@@ -190,12 +194,14 @@ mod tests {
             "ConfigMap in shop",
             "GatewayClass",
             "Gateway in shop",
+            "ListenerSet in shop",
             "HTTPRoute in shop",
             "GRPCRoute in shop",
             "TLSRoute in shop",
             "TCPRoute in shop",
             "UDPRoute in shop",
             "ReferenceGrant in shop",
+            "BackendTLSPolicy in shop",
             "Namespace",
             "ConfigMap system/settings",
             "EndpointSlice system/default",

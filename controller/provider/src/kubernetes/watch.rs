@@ -181,6 +181,8 @@ watched_with_status! {
     GatewayClass GatewayClass gateway_class;
     GrpcRoute GRPCRoute grpc_route;
     HttpRoute HTTPRoute http_route;
+    BackendTlsPolicy BackendTLSPolicy backend_tls_policy;
+    ListenerSet ListenerSet listener_set;
     ReferenceGrant ReferenceGrant reference_grant;
     TcpRoute TCPRoute port_route;
     TlsRoute TLSRoute tls_route;
@@ -225,6 +227,10 @@ impl WatchTask {
             Kind::TCPRoute => self.watch::<custom::TcpRoute>(self.namespaced()).await,
             Kind::TLSRoute => self.watch::<custom::TlsRoute>(self.namespaced()).await,
             Kind::UDPRoute => self.watch::<custom::UdpRoute>(self.namespaced()).await,
+            Kind::BackendTLSPolicy => {
+                self.watch::<custom::BackendTlsPolicy>(self.namespaced()).await
+            }
+            Kind::ListenerSet => self.watch::<custom::ListenerSet>(self.namespaced()).await,
             Kind::ReferenceGrant => self.watch::<custom::ReferenceGrant>(self.namespaced()).await,
             Kind::Ingress => self.watch::<networking::Ingress>(self.namespaced()).await,
             Kind::IngressClass => self.watch::<networking::IngressClass>(self.all()).await,

@@ -72,13 +72,15 @@ pub async fn uid(client: &Client, object: &ObjectRef) -> Result<Option<String>, 
         Kind::Secret => of::<Secret>(client, &object.key).await,
         Kind::Service => of::<Service>(client, &object.key).await,
         // Of the Gateway API the status says it.
-        Kind::EndpointSlice
+        Kind::BackendTLSPolicy
+        | Kind::EndpointSlice
         | Kind::Gateway
         | Kind::GatewayClass
         | Kind::GRPCRoute
         | Kind::HTTPRoute
         | Kind::Ingress
         | Kind::IngressClass
+        | Kind::ListenerSet
         | Kind::Namespace
         | Kind::ReferenceGrant
         | Kind::TCPRoute

@@ -25,11 +25,13 @@ pub fn merge(
     let now = Timestamp::now().round(Unit::Second).unwrap_or_default().to_string();
     let mut status = seen.as_object().cloned().unwrap_or_default();
     let Some(Wanted { generation, content }) = wanted else {
-        if kind.is_route() && !seen.is_null() {
-            put_parents(&mut status, controller, Vec::new());
-            return status.into();
+        match kind {
+            _ if seen.is_null() => return seen.clone(),
+            Kind::BackendTLSPolicy => put_ours(&mut status, "ancestors", controller, Vec::new()),
+            kind if kind.is_route() => put_ours(&mut status, "parents", controller, Vec::new()),
+            _ => return seen.clone(),
         }
-        return seen.clone();
+        return status.into();
     };
     let at = At { generation: *generation, now: &now };
     match content {
@@ -38,11 +40,10 @@ pub fn merge(
             let features = features.iter().map(|name| json!({"name": name}));
             status.insert("supportedFeatures".into(), features.collect());
         }
-        Content::Gateway { conditions, listeners, addresses: own } => {
+        Content::Gateway { conditions, listeners, addresses: own, sets } => {
             put_conditions(&mut status, conditions, at);
-            let old = status.remove("listeners").unwrap_or_default();
-            let listeners = listeners.iter().map(|listener| listener_of(&old, listener, at));
-            status.insert("listeners".into(), listeners.collect());
+            put_listeners(&mut status, listeners, at);
+            status.insert("attachedListenerSets".into(), json!(sets));
             let ip = |ip: &IpAddr| json!({"type": "IPAddress", "value": ip});
             let addresses: Value = match own {
                 Addresses::Shared => addresses.iter().map(address_of).collect(),
@@ -50,10 +51,21 @@ pub fn merge(
             };
             status.insert("addresses".into(), addresses);
         }
+        Content::ListenerSet { conditions, listeners } => {
+            put_conditions(&mut status, conditions, at);
+            put_listeners(&mut status, listeners, at);
+        }
         Content::Route { controller, parents } => {
             let old = status.get("parents").cloned().unwrap_or_default();
-            let ours = parents.iter().map(|parent| parent_of(&old, controller, parent, at));
-            put_parents(&mut status, controller, ours.collect());
+            let ours = parents.iter();
+            let ours = ours.map(|parent| parent_of(&old, "parentRef", controller, parent, at));
+            put_ours(&mut status, "parents", controller, ours.collect());
+        }
+        Content::Policy { controller, ancestors } => {
+            let old = status.get("ancestors").cloned().unwrap_or_default();
+            let ours = ancestors.iter();
+            let ours = ours.map(|one| parent_of(&old, "ancestorRef", controller, one, at));
+            put_ours(&mut status, "ancestors", controller, ours.collect());
         }
     }
     status.into()
@@ -69,6 +81,12 @@ struct At<'a> {
 fn put_conditions(status: &mut Map<String, Value>, conditions: &[Condition], at: At<'_>) {
     let old = status.remove("conditions").unwrap_or_default();
     status.insert("conditions".into(), conditions_of(&old, conditions, at));
+}
+
+fn put_listeners(status: &mut Map<String, Value>, listeners: &[ListenerStatus], at: At<'_>) {
+    let old = status.remove("listeners").unwrap_or_default();
+    let listeners = listeners.iter().map(|listener| listener_of(&old, listener, at));
+    status.insert("listeners".into(), listeners.collect());
 }
 
 /// Those that are wanted, and those that others have written. The time of one whose status stays is that of before.
@@ -128,24 +146,30 @@ fn parent_ref(parent: &ParentRef) -> Value {
     fields.into()
 }
 
-fn parent_of(old: &Value, controller: &str, parent: &ParentStatus, at: At<'_>) -> Value {
+fn parent_of(
+    old: &Value,
+    field: &str,
+    controller: &str,
+    parent: &ParentStatus,
+    at: At<'_>,
+) -> Value {
     let name = parent_ref(&parent.parent);
     let old = old.as_array().map(Vec::as_slice).unwrap_or_default();
-    let is_it = |old: &&Value| old["parentRef"] == name && old["controllerName"] == controller;
+    let is_it = |old: &&Value| old[field] == name && old["controllerName"] == controller;
     let conditions = old.iter().find(is_it).map(|old| old["conditions"].clone());
     json!({
-        "parentRef": name,
+        field: name,
         "controllerName": controller,
         "conditions": conditions_of(&conditions.unwrap_or_default(), &parent.conditions, at),
     })
 }
 
-/// Puts our parents behind those of other controllers.
-fn put_parents(status: &mut Map<String, Value>, controller: &str, ours: Vec<Value>) {
-    let old = status.remove("parents").unwrap_or_default();
+/// Puts what we say in a list behind what other controllers do.
+fn put_ours(status: &mut Map<String, Value>, list: &str, controller: &str, ours: Vec<Value>) {
+    let old = status.remove(list).unwrap_or_default();
     let old = old.as_array().cloned().unwrap_or_default();
     let others = old.into_iter().filter(|parent| parent["controllerName"] != controller);
-    status.insert("parents".into(), others.chain(ours).collect());
+    status.insert(list.into(), others.chain(ours).collect());
 }
 
 #[cfg(test)]
@@ -197,11 +221,13 @@ mod tests {
             conditions: vec![Condition::yes("Accepted", "Accepted")],
         };
         let (conditions, listeners) = (Vec::new(), vec![listener]);
-        let content = Content::Gateway { conditions, listeners, addresses: Addresses::Shared };
+        let addresses = Addresses::Shared;
+        let content = Content::Gateway { conditions, listeners, addresses, sets: 1 };
         let address = Address { ip: "192.0.2.1".into(), ..Address::default() };
         let wanted = Wanted { generation: 1, content };
         let status = merge(Kind::Gateway, &Value::Null, Some(&wanted), &[address], "us");
         assert_eq!(status["addresses"], json!([{"type": "IPAddress", "value": "192.0.2.1"}]));
+        assert_eq!(status["attachedListenerSets"], 1);
         assert_eq!(status["listeners"][0]["attachedRoutes"], 2);
         assert_eq!(
             status["listeners"][0]["supportedKinds"],

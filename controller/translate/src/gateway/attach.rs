@@ -1,6 +1,7 @@
 //! Which listeners a route attaches to, and what its status says of them.
 
 use super::host::intersection;
+use super::memo::Memo;
 use super::room::{self, Room};
 use super::route::CompiledRoute;
 use super::state::{Gateways, ListenerState};
@@ -9,9 +10,10 @@ use super::work::{self, Step};
 use super::{Built, status};
 use crate::Options;
 use oxigress_core::model::HostPattern;
-use oxigress_objects::gateway::{self, LabelSelector, ParentRef, Route};
+use oxigress_objects::gateway::{LabelSelector, ParentRef, Route, RouteNamespaces};
 use oxigress_objects::gateway_status::{Condition, Content, ParentStatus};
-use oxigress_objects::{Key, Name, ObjectRef, World};
+use oxigress_objects::{Key, Kind, Name, ObjectRef, World};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A route at one of its parents, which is ours.
@@ -60,12 +62,14 @@ pub fn attach<'w>(
         return Vec::new();
     }
     let parents = route.spec.parent_refs.iter().filter_map(|parent| {
-        let is_gateway = parent.group.as_deref().is_none_or(|group| group == gateway::GROUP)
-            && parent.kind.as_deref().is_none_or(|kind| kind == "Gateway");
-        let namespace = parent.namespace.as_deref().unwrap_or(&key.namespace);
-        let gateway = Key::new(namespace, &parent.name);
-        let state = gateways.get(&gateway).filter(|_| is_gateway)?;
-        Some((parent, gateway, named(parent, &state.listeners)))
+        let object = parent.object(&key.namespace)?;
+        let gateway = gateway_of(world, &object)?;
+        let state = gateways.get(&gateway)?;
+        let is_known = match object.kind {
+            Kind::ListenerSet => state.sets.iter().any(|set| *set.key == object.key),
+            _ => true,
+        };
+        is_known.then(|| (parent, gateway, named(parent, &object, &state.listeners)))
     });
     let mut parents: Vec<_> = parents.collect();
     if parents.is_empty() {
@@ -88,7 +92,7 @@ pub fn attach<'w>(
     let mut all = Vec::new();
     for (parent, gateway, named) in parents {
         let Some(state) = gateways.get_mut(&gateway) else { continue };
-        let found = at(world, &gateway, id, named, &hosts, &mut state.listeners);
+        let found = at(world, id, named, &hosts, &mut state.listeners);
         let (listeners, refusal) = match found {
             Ok(listeners) => (listeners, None),
             Err(refusal) => (Vec::new(), Some(refusal)),
@@ -103,10 +107,22 @@ pub fn attach<'w>(
     all
 }
 
+/// The Gateway by which the listeners of a parent are served.
+fn gateway_of(world: &World, parent: &ObjectRef) -> Option<Key> {
+    match parent.kind {
+        Kind::ListenerSet => {
+            let set = world.gateway_api.sets.get(&parent.key)?;
+            set.spec.gateway(&parent.key.namespace)
+        }
+        _ => Some(parent.key.clone()),
+    }
+}
+
 /// The accepted listeners that a parent names, by their place.
-fn named(parent: &ParentRef, listeners: &[ListenerState<'_>]) -> Vec<usize> {
+fn named(parent: &ParentRef, object: &ObjectRef, listeners: &[ListenerState<'_>]) -> Vec<usize> {
     let is_named = |listener: &ListenerState<'_>| {
-        parent.section_name.as_ref().is_none_or(|name| *name == listener.spec.name)
+        listener.home.is(object.kind, &object.key)
+            && parent.section_name.as_ref().is_none_or(|name| *name == listener.spec.name)
             && parent.port.is_none_or(|port| port == listener.spec.port)
             && listener.is_accepted()
     };
@@ -124,8 +140,17 @@ fn hosts_of(route: &Route) -> Result<Vec<HostPattern>, Condition> {
         .map_err(|why| Condition::no("Accepted", "UnsupportedValue", format!("hostnames: {why}")))
 }
 
+/// Notes the status of each route.
+pub fn put_statuses(options: &Options, routes: &[Attached<'_>], memo: &Memo, built: &mut Built) {
+    let over_limit = CompiledRoute::over_limit();
+    for (id, route, attached) in routes {
+        let compiled = memo.compiled(id).unwrap_or(&over_limit);
+        put_status(options, id, route, attached, compiled, built);
+    }
+}
+
 /// Notes the status of a route at each of its parents.
-pub fn put_status(
+fn put_status(
     options: &Options,
     id: &ObjectRef,
     route: &Route,
@@ -165,7 +190,6 @@ type Listeners = Vec<(usize, Vec<(HostPattern, HostPattern)>)>;
 
 fn at(
     world: &World,
-    gateway: &Key,
     id: &ObjectRef,
     named: Vec<usize>,
     hosts: &Result<Vec<HostPattern>, Condition>,
@@ -175,19 +199,19 @@ fn at(
     if named.is_empty() {
         return refuse(
             "NoMatchingParent",
-            "no valid listener of the Gateway has this name and port",
+            "no valid listener of the parent has this name and port",
         );
     }
     let may_attach = |place: &usize| {
         listeners.get_mut(*place).is_some_and(|listener| {
-            listener.kinds.contains(&id.kind) && allows(world, gateway, &id.key, listener)
+            listener.kinds.contains(&id.kind) && allows(world, &id.key, listener)
         })
     };
     let allowed: Vec<usize> = named.into_iter().filter(may_attach).collect();
     if allowed.is_empty() {
         return refuse(
             "NotAllowedByListeners",
-            "allowedRoutes of the Gateway's listeners leave it out",
+            "allowedRoutes of the parent's listeners leave it out",
         );
     }
     let hosts = hosts.as_ref().map_err(Clone::clone)?;
@@ -209,18 +233,29 @@ fn at(
     }
 }
 
-/// Whether routes of a namespace may attach to a listener. What cannot be read allows none.
-fn allows(world: &World, gateway: &Key, route: &Key, listener: &mut ListenerState<'_>) -> bool {
+/// Whether routes of a namespace may attach to a listener.
+fn allows(world: &World, route: &Key, listener: &mut ListenerState<'_>) -> bool {
     let namespaces = &listener.spec.allowed_routes.namespaces;
-    match (namespaces.from.as_deref(), &namespaces.selector) {
-        (Some("All"), _) => true,
-        (None | Some("Same"), _) => route.namespace == gateway.namespace,
-        (Some("Selector"), Some(selector)) => {
-            // It may be long, so it is asked once for all routes of a namespace.
-            let selected = listener.selected.entry(route.namespace.clone());
-            *selected.or_insert_with(|| selects(world, &route.namespace, selector))
+    let from = namespaces.from.as_deref().unwrap_or("Same");
+    let by = (from, namespaces, &listener.home.key.namespace);
+    admits(world, by, &route.namespace, &mut listener.selected)
+}
+
+/// Whether an object of a namespace lets those of another one attach. What cannot be read allows none.
+pub fn admits(
+    world: &World,
+    (from, namespaces, home): (&str, &RouteNamespaces, &Name),
+    guest: &Name,
+    selected: &mut BTreeMap<Name, bool>,
+) -> bool {
+    match (from, &namespaces.selector) {
+        ("All", _) => true,
+        ("Same", _) => guest == home,
+        // It may be long, so it is asked once for all objects of a namespace.
+        ("Selector", Some(selector)) => {
+            *selected.entry(guest.clone()).or_insert_with(|| selects(world, guest, selector))
         }
-        (Some(_), _) => false,
+        _ => false,
     }
 }
 

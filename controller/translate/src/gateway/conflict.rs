@@ -10,10 +10,11 @@
 //!          one wherever names overlap. An old route without host names would keep all of the other kind from a listener, those
 //!          of other namespaces and of more specific hosts too.
 
-use super::attach::{Attached, Attachment};
+use super::attach::Attached;
 use super::isolation::Listeners;
 use super::merge::{Place, Sides};
 use super::rank::{self, Age, Ranked};
+use super::serve::spots;
 use super::state::Gateways;
 use super::{Beside, Built};
 use crate::Options;
@@ -84,34 +85,15 @@ pub fn report(
     for (id, _, attached) in routes {
         let Some(hosts) = refused.get(id) else { continue };
         for attachment in attached {
-            let all = hosts_of(attachment, by);
-            let lost = all.iter().find_map(|at| Some((at, hosts.get(at)?)));
-            let Some((at, why)) = lost else { continue };
-            let why = format!("port {}, {why}", at.port);
-            if all.iter().all(|at| hosts.contains_key(at)) {
+            let all: Vec<_> = spots(std::slice::from_ref(attachment), by).collect();
+            let lost = all.iter().find_map(|spot| Some((spot.listener, hosts.get(&spot.at)?)));
+            let Some((listener, why)) = lost else { continue };
+            let why = format!("port {}, {why}", listener.spec.port);
+            if all.iter().all(|spot| hosts.contains_key(&spot.at)) {
                 attachment.refusal = Some(Condition::no("Accepted", "HostnameConflict", why));
             } else {
                 built.notes.push((id.clone(), Note::rejected(why)));
             }
         }
     }
-}
-
-/// The hosts that a route has by a parent.
-fn hosts_of(
-    attachment: &Attachment<'_>,
-    (gateways, listeners): (&Gateways<'_>, &Listeners),
-) -> Vec<ListenerHost> {
-    let Some(state) = gateways.get(&attachment.gateway) else { return Vec::new() };
-    let mut all = Vec::new();
-    for (place, hosts) in &attachment.listeners {
-        let Some(listener) = state.listeners.get(*place) else { continue };
-        let Some(port) = listener.port.filter(|_| listener.is_serving()) else { continue };
-        for address in state.addresses() {
-            let places =
-                hosts.iter().map(|(host, _)| ListenerHost::deep(port, address, host.clone()));
-            all.extend(places.filter(|at| listeners.most_specific(at) == Some(&listener.host)));
-        }
-    }
-    all
 }

@@ -3,12 +3,12 @@
 use oxigress_core::http::header;
 use oxigress_core::model::PathPattern;
 use oxigress_core::model::policy::{
-    Cors, HeaderName, HeaderValue, PathEdit, Policies, Proxy, RedirectTo, RequestHeader,
+    Condition, Cors, HeaderName, HeaderValue, PathEdit, Policies, Proxy, RedirectTo, RequestHeader,
     ResponseHeader, Template,
 };
 use oxigress_objects::gateway::{
-    CorsFilter, HeaderFilter, HttpRouteFilter, HttpRouteTimeouts, MirrorFilter, PathModifier,
-    RedirectFilter, RewriteFilter,
+    CorsFilter, HeaderFilter, HttpRouteFilter, HttpRouteRetry, HttpRouteTimeouts, MirrorFilter,
+    PathModifier, RedirectFilter, RewriteFilter,
 };
 use oxigress_validate::record;
 use std::num::NonZeroU32;
@@ -126,6 +126,42 @@ pub fn timeouts(timeouts: &HttpRouteTimeouts, policies: &mut Policies) -> Result
     if let Some(ms) = shorter {
         policies.proxy.get_or_insert_with(Proxy::default).timeout_ms = Some(ms);
     }
+    Ok(())
+}
+
+/// Sets when another endpoint is tried: after an error of the connection, and after these codes. As nginx does it, each endpoint
+/// gets a request once, and one that may have had an effect is not made again.
+pub fn retry(retry: &HttpRouteRetry, policies: &mut Policies) -> Result<(), String> {
+    if retry.backoff.is_some() {
+        return Err("retry.backoff is not served: remove it".into());
+    }
+    let code = |code: &i64| match code {
+        403 => Ok(Condition::Http403),
+        404 => Ok(Condition::Http404),
+        429 => Ok(Condition::Http429),
+        500 => Ok(Condition::Http500),
+        502 => Ok(Condition::Http502),
+        503 => Ok(Condition::Http503),
+        504 => Ok(Condition::Http504),
+        code => Err(format!(
+            "retry.codes: {code} is not served: use some of 403, 404, 429, 500, 502, 503 and 504"
+        )),
+    };
+    let mut conditions = vec![Condition::Error, Condition::Timeout];
+    for condition in retry.codes.iter().map(code) {
+        let condition = condition?;
+        if !conditions.contains(&condition) {
+            conditions.push(condition);
+        }
+    }
+    let attempts = retry.attempts.map(u16::try_from).transpose();
+    let attempts = attempts.map_err(|_| format!("retry.attempts is not from 0 to {}", u16::MAX))?;
+    if attempts == Some(0) {
+        conditions.clear();
+    }
+    let proxy = policies.proxy.get_or_insert_with(Proxy::default);
+    proxy.next_upstream = Some(conditions);
+    proxy.next_upstream_tries = attempts.map(|attempts| u32::from(attempts) + 1);
     Ok(())
 }
 

@@ -10,6 +10,7 @@ use super::room::{Meeting, Room};
 use super::route::{CompiledRoute, Patterns};
 use super::served::{self, Served};
 use super::state::ListenerState;
+use super::tls_policy::{Authorities, TlsPolicies};
 use super::work::{self, Step};
 use super::{Beside, HostOwner, PlaceOwner};
 use crate::relation::Relation;
@@ -35,6 +36,8 @@ pub struct Memo {
     readers: Readers,
     /// The expressions of routes, which are not tried again.
     pub patterns: Patterns,
+    /// The authorities that policies of backends name.
+    pub authorities: Authorities,
 }
 
 /// Which routes are read again when an object changes.
@@ -112,6 +115,7 @@ impl Memo {
         old.changed_grants = ChangedGrants::between(&old.grants, grants);
         self.readers = std::mem::take(&mut old.readers);
         self.patterns = std::mem::take(&mut old.patterns);
+        self.authorities = std::mem::take(&mut old.authorities);
         old
     }
 
@@ -174,8 +178,8 @@ impl Memo {
     pub fn take_route(
         &mut self,
         world: &World,
-        id: &ObjectRef,
-        route: &Arc<Route>,
+        tls: &TlsPolicies<'_>,
+        (id, route): (&ObjectRef, &Arc<Route>),
         left: u64,
     ) -> Option<KnownRoute> {
         let known = self.routes.remove(id)?;
@@ -184,7 +188,12 @@ impl Memo {
             && !known.is_stale
             && known.compiled.charge.is_same_with(left)
             && !self.changed_grants.concern(&id.key.namespace, &known.compiled.asked)
-            && services.iter().all(|(key, then)| world.services.get(key) == then.as_ref());
+            && services.iter().all(|(key, then)| world.services.get(key) == then.as_ref())
+            && known
+                .compiled
+                .tls
+                .iter()
+                .all(|((service, port), then)| tls.to_endpoints(service, port) == *then);
         is_known.then_some(known)
     }
 

@@ -5,6 +5,7 @@ mod well_known;
 use super::memo::Outcome;
 use super::rank::{self, Age, Ranked};
 use super::served::Candidate;
+use super::state::seen_port;
 use super::{Beside, HostOwner, PlaceOwner};
 use crate::host::guests::Shares;
 use crate::host::owner::{self, HostOwnership};
@@ -48,6 +49,8 @@ impl Place<'_> {
 /// The rules of a host on a port, while those of its objects are put together.
 #[derive(Default)]
 struct Merge<'r> {
+    /// The port of the host, as clients see it.
+    port: u16,
     all: BTreeMap<(PathPattern, Selection), Winner>,
     /// The oldest object that has a path, whatever its conditions are.
     paths: BTreeMap<PathPattern, Age>,
@@ -89,7 +92,8 @@ pub fn merge(
         rules.partition(|rule| is_owners(&rule.origin.namespace));
     let (own, guests): (Vec<_>, Vec<_>) =
         routes.iter().partition(|(age, _)| is_owners(&age.1.namespace));
-    let mut merge = Merge { guests: shares(&guests), ..Merge::default() };
+    let port = seen_port(options, at.port).get();
+    let mut merge = Merge { port, guests: shares(&guests), ..Merge::default() };
     let notes = &mut outcome.notes;
     own_rules.into_iter().for_each(|rule| merge.put_ingress(world, at, rule, notes));
     for (age, candidates) in &own {
@@ -324,7 +328,7 @@ impl Merge<'_> {
     ) -> bool {
         let old = self.all.get(&asked);
         if let Some(older) = old.filter(|older| order(&older.age) <= order(&winner.age)) {
-            say(at, &asked.0, older, &winner.age, notes);
+            say((self.port, at), &asked.0, older, &winner.age, notes);
             return false;
         }
         let count = self.count + winner.rules.len() - old.map_or(0, |loser| loser.rules.len());
@@ -335,7 +339,7 @@ impl Merge<'_> {
         }
         self.count = count;
         if let Some(loser) = old {
-            say(at, &asked.0, &winner, &loser.age, notes);
+            say((self.port, at), &asked.0, &winner, &loser.age, notes);
         }
         let path_age = self.paths.entry(asked.0.clone()).or_insert_with(|| winner.age.clone());
         if winner.age < *path_age {
@@ -402,13 +406,18 @@ fn refused(
     }
 }
 
-fn say(at: &ListenerHost, path: &PathPattern, winner: &Winner, loser: &Age, notes: &mut Notes) {
+fn say(
+    (port, at): (u16, &ListenerHost),
+    path: &PathPattern,
+    winner: &Winner,
+    loser: &Age,
+    notes: &mut Notes,
+) {
     if (&loser.1, loser.2) == (&winner.age.1, winner.age.2) {
         return;
     }
     let message = format!(
-        "port {}, host {}, path {path} is served by {}, which is older or first by name: remove one of both",
-        at.port,
+        "port {port}, host {}, path {path} is served by {}, which is older or first by name: remove one of both",
         at.host,
         rank::object(&winner.age)
     );

@@ -1,13 +1,13 @@
 //! Which listeners cannot have the port that they ask for.
 
 use super::protocol::{Protocol, Transport};
-use super::state::{Gateways, ListenerState, by_age};
+use super::state::{Gateways, Home, ListenerState, by_age};
 use crate::Options;
 use crate::backend::stream;
 use oxigress_core::model::{HostPattern, StreamPort};
 use oxigress_objects::gateway_status::Condition;
 use oxigress_objects::service;
-use oxigress_objects::{Key, World};
+use oxigress_objects::{Kind, Name, World};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
@@ -26,6 +26,9 @@ pub fn of_services(world: &World, options: &Options) -> BTreeSet<StreamPort> {
     });
     maps.flatten().collect()
 }
+
+/// Most ports that the ListenerSets of one namespace open beside those that others have.
+const MAX_PORTS_OF_SETS: usize = 16;
 
 /// Within one Gateway nobody wins.
 pub fn find_conflicts(options: &Options, listeners: &mut [ListenerState<'_>]) {
@@ -61,64 +64,91 @@ fn transport(options: &Options, listener: &ListenerState<'_>) -> Option<Transpor
     Some(listener.protocol?.transport(options, listener.port?))
 }
 
-/// What older Gateways have.
-#[derive(Default)]
-struct Older<'w> {
-    ports: BTreeMap<StreamPort, (Transport, &'w Key)>,
-    hosts: BTreeMap<(StreamPort, Option<IpAddr>, HostPattern), (Protocol, &'w Key)>,
+/// What older Gateways have, and then older ListenerSets.
+#[derive(Clone, Default)]
+pub struct Older<'w> {
+    /// Those of the ConfigMaps of TCP and UDP services.
+    taken: BTreeSet<StreamPort>,
+    ports: BTreeMap<StreamPort, (Transport, Home<'w>)>,
+    hosts: BTreeMap<(StreamPort, Option<IpAddr>, HostPattern), (Protocol, Home<'w>)>,
+    /// How many ports the ListenerSets of each namespace have opened.
+    opened: BTreeMap<&'w Name, usize>,
 }
 
 /// Between Gateways a port speaks what the oldest says, and a host of it too; beyond [`MAX_PORTS`] those of the youngest are not
 /// opened.
-pub fn find_port_conflicts(
+pub fn find_port_conflicts<'w>(
     options: &Options,
     taken: &BTreeSet<StreamPort>,
-    gateways: &mut Gateways<'_>,
-) {
-    let mut older = Older::default();
+    gateways: &mut Gateways<'w>,
+) -> Older<'w> {
+    let mut older = Older { taken: taken.clone(), ..Older::default() };
     for key in by_age(gateways) {
         let Some(state) = gateways.get_mut(key) else { continue };
         let addresses = state.addresses();
         for listener in &mut state.listeners {
-            let (Some(port), true) = (listener.at(), listener.is_accepted()) else { continue };
-            let refusal = match taken.contains(&port) {
-                true => Some(format!("a ConfigMap of TCP or UDP services has port {port}")),
-                false => older.refuse(options, key, (port, &addresses), listener),
-            };
-            let refused = |message| Condition::no("Accepted", "PortUnavailable", message);
-            listener.refusal = refusal.map(refused);
+            older.find_conflict(options, &addresses, listener);
         }
     }
+    older
 }
 
 impl<'w> Older<'w> {
+    /// Refuses a listener that cannot have its port; notes it for those that come later, if it can.
+    pub fn find_conflict(
+        &mut self,
+        options: &Options,
+        addresses: &[Option<IpAddr>],
+        listener: &mut ListenerState<'w>,
+    ) {
+        let (Some(port), true) = (listener.at(), listener.is_accepted()) else { return };
+        let number = listener.spec.port;
+        let refusal = match self.taken.contains(&port) {
+            true => Some(format!("a ConfigMap of TCP or UDP services has port {number}")),
+            false => self.refuse(options, (port, addresses), listener),
+        };
+        let refused = |message| Condition::no("Accepted", "PortUnavailable", message);
+        listener.refusal = refusal.map(refused);
+    }
+
     /// Why a listener cannot have its port; notes it for younger ones, if it can.
     fn refuse(
         &mut self,
         options: &Options,
-        key: &'w Key,
         (port, addresses): (StreamPort, &[Option<IpAddr>]),
-        listener: &ListenerState<'_>,
+        listener: &ListenerState<'w>,
     ) -> Option<String> {
         let (protocol, own) = (listener.protocol?, transport(options, listener)?);
-        if self.ports.len() >= MAX_PORTS && !self.ports.contains_key(&port) {
-            return Some(format!(
-                "the Gateways of this controller have {MAX_PORTS} ports already: use one of them, such as 443"
-            ));
+        let home = listener.home;
+        if !self.ports.contains_key(&port) {
+            if self.ports.len() >= MAX_PORTS {
+                return Some(format!(
+                    "the Gateways of this controller have {MAX_PORTS} ports already: use one of them, such as 443"
+                ));
+            }
+            let opened = self.opened.entry(&home.key.namespace).or_default();
+            if home.kind == Kind::ListenerSet && *opened >= MAX_PORTS_OF_SETS {
+                return Some(format!(
+                    "the ListenerSets of namespace {} have opened {MAX_PORTS_OF_SETS} ports already: use one of these, or one \
+                     of a Gateway",
+                    home.key.namespace
+                ));
+            }
+            *opened += usize::from(home.kind == Kind::ListenerSet);
         }
-        let (transport, first) = *self.ports.entry(port).or_insert((own, key));
+        let (transport, first) = *self.ports.entry(port).or_insert((own, home));
         if transport != own {
             return Some(format!(
-                "Gateway {first}, which is older, has port {} for the other protocol",
+                "{first}, which comes first, has port {} for the other protocol",
                 listener.spec.port
             ));
         }
         for address in addresses {
             let at = (port, *address, listener.host.clone());
-            let (other, first) = *self.hosts.entry(at).or_insert((protocol, key));
+            let (other, first) = *self.hosts.entry(at).or_insert((protocol, home));
             if other != protocol {
                 return Some(format!(
-                    "Gateway {first}, which is older, has host {} of port {} for another use of TLS: write another hostname",
+                    "{first}, which comes first, has host {} of port {} for another use of TLS: write another hostname",
                     listener.host, listener.spec.port
                 ));
             }
@@ -132,6 +162,7 @@ mod tests {
     use super::super::Built;
     use super::super::listener::gateways;
     use super::*;
+    use oxigress_objects::Key;
     use oxigress_objects::gateway::{Gateway, GatewaySpec, Listener};
 
     fn gateway(created: i64, listeners: Vec<Listener>) -> Gateway {
@@ -151,47 +182,46 @@ mod tests {
         }
     }
 
+    /// The Gateways of these names in one namespace, as they stand, and what came of them.
+    fn told<T>(
+        all: Vec<(&str, Gateway)>,
+        tell: impl Fn(&Built, &dyn Fn(&str) -> Vec<String>) -> T,
+    ) -> T {
+        let mut world = World::default();
+        for (name, gateway) in all {
+            world.gateway_api.gateways.insert(Key::new("n", name), gateway.into());
+        }
+        let mut built = Built::default();
+        let classes = BTreeSet::from(["c".to_owned()]);
+        let gateways = gateways(&world, &Options::default(), &classes, &mut built);
+        tell(&built, &|name| {
+            let accepted = gateways[&Key::new("n", name)].accepted();
+            accepted.map(|listener| listener.spec.name.clone()).collect()
+        })
+    }
+
     #[test]
     fn beyond_the_most_ports_the_youngest_are_refused() {
-        let mut world = World::default();
         let of = |ports: std::ops::Range<i64>| {
             ports.map(|port| listener(["HTTP", "TCP", "UDP"][port as usize % 3], port)).collect()
         };
         // By name the younger one comes first.
-        let all = [("b", gateway(1, of(1_000..1_200))), ("a", gateway(2, of(1_150..1_400)))];
-        for (name, gateway) in all {
-            world.gateway_api.gateways.insert(Key::new("n", name), gateway.into());
-        }
-        let mut built = Built::default();
-        let classes = BTreeSet::from(["c".to_owned()]);
-        let gateways = gateways(&world, &Options::default(), &classes, &mut built);
-        let accepted = |name: &str| {
-            let listeners = &gateways[&Key::new("n", name)].listeners;
-            listeners.iter().filter(|listener| listener.is_accepted()).count()
-        };
-        assert_eq!((accepted("b"), accepted("a")), (200, 50 + 56));
-        assert_eq!(built.ports.len(), MAX_PORTS);
+        let all = vec![("b", gateway(1, of(1_000..1_200))), ("a", gateway(2, of(1_150..1_400)))];
+        told(all, |built, accepted| {
+            assert_eq!((accepted("b").len(), accepted("a").len()), (200, 50 + 56));
+            assert_eq!(built.ports.len(), MAX_PORTS);
+        });
     }
 
     #[test]
     fn a_port_speaks_what_the_oldest_gateway_says_and_udp_has_ports_of_its_own() {
-        let mut world = World::default();
-        let all = [
+        let all = vec![
             ("a", gateway(1, vec![listener("TCP", 53), listener("UDP", 53), listener("HTTP", 90)])),
             ("b", gateway(2, vec![listener("TCP", 90), listener("HTTP", 53), listener("UDP", 90)])),
         ];
-        for (name, gateway) in all {
-            world.gateway_api.gateways.insert(Key::new("n", name), gateway.into());
-        }
-        let mut built = Built::default();
-        let classes = BTreeSet::from(["c".to_owned()]);
-        let gateways = gateways(&world, &Options::default(), &classes, &mut built);
-        let accepted = |name: &str| {
-            let listeners = gateways[&Key::new("n", name)].listeners.iter();
-            let accepted = listeners.filter(|listener| listener.is_accepted());
-            accepted.map(|listener| listener.spec.name.as_str()).collect::<Vec<_>>()
-        };
-        assert_eq!(accepted("a"), ["TCP53", "UDP53", "HTTP90"]);
-        assert_eq!(accepted("b"), ["UDP90"]);
+        told(all, |_, accepted| {
+            assert_eq!(accepted("a"), ["TCP53", "UDP53", "HTTP90"]);
+            assert_eq!(accepted("b"), ["UDP90"]);
+        });
     }
 }

@@ -130,17 +130,22 @@ impl Protocol {
         }
     }
 
+    /// The port that clients reach: 80 and 443 are those of the flags.
+    pub fn number(self, options: &Options, spec: &Listener) -> Option<NonZeroU16> {
+        let number = u16::try_from(spec.port).ok()?;
+        NonZeroU16::new(match (number, self) {
+            (_, Protocol::Udp) => number,
+            (80, _) => options.http_port,
+            (443, _) => options.https_port,
+            (number, _) => number,
+        })
+    }
+
     /// The port of nginx: 80 and 443 are those of the flags, where a Service may map them. That of HTTPS has another number
     /// inside where TLS is passed through.
     pub fn port(self, options: &Options, spec: &Listener) -> Result<NonZeroU16, String> {
         let odd = || format!("port {} is not from 1 to 65535", spec.port);
-        let number = u16::try_from(spec.port).ok().and_then(NonZeroU16::new).ok_or_else(odd)?;
-        let mapped = match (number.get(), self) {
-            (_, Protocol::Udp) => number.get(),
-            (80, _) => options.http_port,
-            (443, _) => options.https_port,
-            (number, _) => number,
-        };
+        let mapped = self.number(options, spec).ok_or_else(odd)?.get();
         let (is_http, is_https) = (mapped == options.http_port, mapped == options.https_port);
         let inside = || NonZeroU16::new(options.tls_port).ok_or_else(odd);
         match self {

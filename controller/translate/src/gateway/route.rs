@@ -2,12 +2,11 @@
 
 use super::charge::Charge;
 use super::filter::{self, Refusal};
-use super::target;
+use super::target::{self, Common, Resolved, Spoken};
+use super::tls_policy::{TlsPolicies, ToEndpoints};
 use super::work::{self, Step};
 use crate::backend_ref::BackendRef;
-use oxigress_core::model::policy::{
-    AuthHost, HeaderName, HeaderValue, Mirror, Policies, Protocol, Template,
-};
+use oxigress_core::model::policy::{AuthHost, HeaderName, HeaderValue, Mirror, Policies, Template};
 use oxigress_core::model::{
     BackendId, Invalid, PATH, PathPattern, Selection, ValueMatch, ValuePattern,
 };
@@ -67,6 +66,8 @@ pub struct CompiledRoute {
     pub leads: BTreeMap<BackendId, BackendRef>,
     /// The Services that were looked at.
     pub services: BTreeMap<Key, Option<Arc<Service>>>,
+    /// What the endpoints of the ports of Services are spoken to with, which it leads requests to.
+    pub tls: BTreeMap<(Key, String), ToEndpoints>,
 }
 
 impl CompiledRoute {
@@ -121,36 +122,9 @@ pub struct Target {
     pub policies: Arc<Policies>,
 }
 
-/// What a rule says about its requests, whoever serves them.
-struct Common {
-    policies: Arc<Policies>,
-    /// The same for endpoints that speak another protocol.
-    spoken: Option<(Protocol, Arc<Policies>)>,
-}
-
-impl Common {
-    fn of(policies: Policies) -> Self {
-        Common { policies: Arc::new(policies), spoken: None }
-    }
-
-    /// What is said to endpoints of a protocol.
-    fn speaking(&mut self, protocol: Option<Protocol>) -> Arc<Policies> {
-        let Some(protocol) = protocol else { return self.policies.clone() };
-        if let Some((_, known)) = self.spoken.as_ref().filter(|(known, _)| *known == protocol) {
-            return known.clone();
-        }
-        let mut policies = Policies::clone(&self.policies);
-        target::speak(&mut policies, Some(protocol));
-        let policies = Arc::new(policies);
-        self.spoken = Some((protocol, policies.clone()));
-        policies
-    }
-}
-
 /// Reads a route.
 pub fn rules(
-    world: &World,
-    settings: &Settings,
+    (world, settings, tls): (&World, &Settings, &TlsPolicies<'_>),
     (id, route): (&ObjectRef, &Route),
     patterns: &mut Patterns,
     namespace: &mut Allowance,
@@ -169,6 +143,7 @@ pub fn rules(
         let mut reader = Reader {
             world,
             settings,
+            tls,
             id,
             compiled: &mut compiled,
             patterns,
@@ -190,6 +165,7 @@ pub fn rules(
 struct Reader<'a, 'w> {
     world: &'w World,
     settings: &'a Settings,
+    tls: &'a TlsPolicies<'w>,
     id: &'a ObjectRef,
     compiled: &'a mut CompiledRoute,
     patterns: &'a mut Patterns,
@@ -200,12 +176,8 @@ struct Reader<'a, 'w> {
 impl Reader<'_, '_> {
     /// Either all of a rule is served or nothing of it.
     fn rule(&mut self, rule: &HttpRouteRule) -> Result<(), String> {
-        let unread = [
-            ("retry", rule.retry.is_some()),
-            ("sessionPersistence", rule.session_persistence.is_some()),
-        ];
-        if let Some((name, _)) = unread.iter().find(|(_, is_there)| *is_there) {
-            return Err(format!("{name} is not served: remove it"));
+        if rule.session_persistence.is_some() {
+            return Err("sessionPersistence is not served: remove it".into());
         }
         let any = [HttpRouteMatch::default()];
         let matches = if rule.matches.is_empty() { &any[..] } else { &rule.matches };
@@ -238,8 +210,7 @@ impl Reader<'_, '_> {
         for reference in &rule.backend_refs {
             let weight = reference.weight.unwrap_or(1);
             let weight = u32::try_from(weight).map_err(|_| "backendRefs: a weight is negative")?;
-            let services = &mut self.compiled.services;
-            let leads = match target::resolve(self.world, self.id, reference, services) {
+            let leads = match self.resolve(reference) {
                 Ok((leads, _)) => Some(leads),
                 Err(condition) => {
                     self.unresolved(condition);
@@ -380,6 +351,9 @@ impl Reader<'_, '_> {
         if let Some(timeouts) = &rule.timeouts {
             filter::timeouts(timeouts, &mut policies)?;
         }
+        if let Some(retry) = &rule.retry {
+            filter::retry(retry, &mut policies)?;
+        }
         self.mirrors(&rule.filters, &mut policies)?;
         let redirect = match filter::apply(&rule.filters, path, &mut policies) {
             Ok(redirect) => redirect.cloned(),
@@ -412,15 +386,16 @@ impl Reader<'_, '_> {
         path: &PathPattern,
         common: &mut Common,
     ) -> Result<Target, String> {
-        let resolved = target::resolve(self.world, self.id, reference, &mut self.compiled.services);
-        let (leads, protocol) = match resolved {
-            Ok(resolved) => resolved,
+        let (leads, spoken) = match self.resolve(reference) {
+            Ok((leads, Some(spoken))) => (leads, spoken),
+            // Its policy says why.
+            Ok((_, None)) => return Ok(self.failing(weight)),
             Err(condition) => {
                 self.unresolved(condition);
                 return Ok(self.failing(weight));
             }
         };
-        let mut policies = common.speaking(protocol);
+        let mut policies = common.speaking(spoken);
         if !reference.filters.is_empty() {
             work::count(Step::Filters);
             let mut own = Policies::clone(&policies);
@@ -449,11 +424,11 @@ impl Reader<'_, '_> {
     ) -> Result<(), String> {
         for filter in filters.iter().filter_map(|filter| filter.request_mirror.as_ref()) {
             let share = filter::share(filter)?;
-            let services = &mut self.compiled.services;
-            let leads = match target::resolve(self.world, self.id, &filter.backend_ref, services) {
-                Ok((leads, None)) => leads,
-                Ok((_, Some(_))) => {
-                    return Err("filters: requestMirror: copies speak HTTP/1.1 alone".into());
+            let leads = match self.resolve(&filter.backend_ref) {
+                Ok((leads, Some(spoken))) if spoken == Spoken::default() => leads,
+                Ok(_) => {
+                    let why = "filters: requestMirror: copies speak HTTP/1.1 without TLS alone";
+                    return Err(why.into());
                 }
                 Err(condition) => {
                     self.unresolved(condition);
@@ -478,6 +453,24 @@ impl Reader<'_, '_> {
             });
         }
         Ok(())
+    }
+
+    /// The Service's port that a reference means, and what its endpoints are spoken to with; `None`: nothing.
+    fn resolve(
+        &mut self,
+        reference: &HttpBackendRef,
+    ) -> Result<(BackendRef, Option<Spoken>), Condition> {
+        let services = &mut self.compiled.services;
+        let resolved = target::resolve(self.world, self.id, reference, services)?;
+        let Resolved { leads, port } = resolved;
+        if !self.id.kind.is_of_requests() {
+            return Ok((leads, Some(Spoken::default())));
+        }
+        let tls = self.tls.to_endpoints(&leads.service, &port.name);
+        let at = (leads.service.clone(), port.name.clone());
+        self.compiled.tls.insert(at, tls.clone());
+        let spoken = Spoken::of(&port, self.id.kind, &leads.service, tls)?;
+        Ok((leads, spoken))
     }
 
     /// Notes that the route leads to a Service.

@@ -9,11 +9,10 @@ use super::merge::{self, Place};
 use super::rank::{self, Flat, Ranked};
 use super::room::{Meeting, Room};
 use super::sessions::Sessions;
-use super::state::{GatewayState, Gateways, ListenerState, by_age};
+use super::state::{GatewayState, Gateways, ListenerState};
 use super::work::{self, Step};
-use super::{Beside, Built};
+use super::{Beside, Built, Shown};
 use crate::Options;
-use crate::age;
 use crate::host::owner::HostOwnership;
 use crate::ingress::urls;
 use oxigress_core::model::policy::{Policies, PolicyId};
@@ -51,11 +50,12 @@ impl Serving {
     ) {
         if !id.kind.is_of_requests() {
             let room = &mut self.room;
-            return self.sessions.add(options, (id, route), attached, known, by, room);
+            let spots = spots(attached, by);
+            return self.sessions.add(options, (id, route), spots, known, room);
         }
         let ObjectRef { kind, key } = id;
         let (mut served, mut made) = (BTreeSet::new(), None);
-        for Spot { attachment, listener, at, name } in spots(attached, by) {
+        for Spot { listener, at, name, .. } in spots(attached, by) {
             let rank = Reverse(specificity(name));
             if !served.insert((at.clone(), rank)) {
                 continue;
@@ -80,7 +80,7 @@ impl Serving {
             };
             made = Some((listener, rules.clone()));
             let parents = self.parents.entry(at.host.clone()).or_default();
-            parents.insert((key.namespace.clone(), attachment.gateway.namespace.clone()));
+            parents.insert((key.namespace.clone(), listener.home.key.namespace.clone()));
             let age = (route.meta.created, key.clone(), *kind);
             let routes = self.hosts.entry(at).or_default();
             routes.entry(rank).or_default().insert(age, rules);
@@ -88,23 +88,24 @@ impl Serving {
         known.forget_unused();
     }
 
-    /// Adds the hosts of listeners, also where no route serves them, and their certificates: of several the oldest Gateway's.
+    /// Adds the hosts of listeners, also where no route serves them, and their certificates: of several that of the object that
+    /// comes first.
     fn add_listeners(&mut self, gateways: &Gateways<'_>, built: &mut Built) {
-        let states = by_age(gateways).into_iter().filter_map(|key| Some((key, gateways.get(key)?)));
-        for (key, state) in states {
-            let age = || age::Age { created: state.gateway.meta.created, key: key.clone() };
-            for listener in state.listeners.iter().filter(|listener| listener.is_accepted()) {
-                let Some(port) = listener.port else { continue };
-                let host = listener.host.clone();
-                if let Some(id) = listener.certificate.clone().filter(|_| listener.is_serving()) {
-                    built.certificates.entry(host.clone()).or_insert_with(|| (id, age()));
-                }
-                if !listener.is_http() {
-                    continue;
-                }
-                for address in state.addresses() {
-                    self.hosts.entry(ListenerHost::deep(port, address, host.clone())).or_default();
-                }
+        let of_one = |state| {
+            let all = GatewayState::accepted(state);
+            all.map(move |listener| (listener, state))
+        };
+        let mut all: Vec<_> = gateways.values().flat_map(of_one).collect();
+        all.sort_by_key(|(listener, _)| listener.home);
+        for (listener, state) in all {
+            let Some(port) = listener.port else { continue };
+            let host = listener.host.clone();
+            if let Some(id) = listener.certificate.clone().filter(|_| listener.is_serving()) {
+                let shown = || Shown { id, age: listener.home.age(), kind: listener.home.kind };
+                built.certificates.entry(host.clone()).or_insert_with(shown);
+            }
+            for address in state.addresses().into_iter().filter(|_| listener.is_http()) {
+                self.hosts.entry(ListenerHost::deep(port, address, host.clone())).or_default();
             }
         }
     }
@@ -214,7 +215,6 @@ fn one_label(at: &ListenerHost, beside: &Beside<'_>) -> Option<ListenerHost> {
 
 /// A host where a route is attached and served.
 pub struct Spot<'a, 'w> {
-    attachment: &'a Attachment<'w>,
     /// The listener by which it is.
     pub listener: &'a ListenerState<'w>,
     /// The host.
@@ -237,12 +237,10 @@ pub fn spots<'a, 'w>(
         let state = gateways.get(&attachment.gateway);
         state.into_iter().flat_map(move |state| {
             let all = attachment.listeners.iter();
-            all.filter_map(move |(place, hosts)| {
-                Some((attachment, state, state.listeners.get(*place)?, hosts))
-            })
+            all.filter_map(move |(place, hosts)| Some((state, state.listeners.get(*place)?, hosts)))
         })
     });
-    all.flat_map(move |(attachment, state, listener, hosts)| {
+    all.flat_map(move |(state, listener, hosts)| {
         let port = listener.port.filter(|_| listener.is_serving());
         let all = port.into_iter().flat_map(move |port| {
             places(state, hosts).map(move |(address, names)| (port, address, names))
@@ -250,7 +248,7 @@ pub fn spots<'a, 'w>(
         all.filter_map(move |(port, address, (host, own))| {
             let at = ListenerHost::deep(port, address, host.clone());
             let is_its = listeners.is_of(listener, &at);
-            is_its.then_some(Spot { attachment, listener, at, name: own })
+            is_its.then_some(Spot { listener, at, name: own })
         })
     })
 }

@@ -6,15 +6,14 @@
 //!          of a name speaks for all of it.
 //! Closed:  what belongs to a listener and to no route, where no Ingress is served.
 
-use super::attach::Attachment;
 use super::conflict::Refused;
 use super::host::specificity;
-use super::isolation::Listeners;
 use super::memo::KnownRoute;
 use super::merge::{self, Place};
 use super::protocol::Protocol;
 use super::rank::{self, Age, Rank};
 use super::room::Room;
+use super::serve::Spot;
 use super::state::{GatewayState, Gateways, ListenerState, is_of_https};
 use super::{Beside, Built};
 use crate::Options;
@@ -23,7 +22,7 @@ use oxigress_core::model::{
 };
 use oxigress_objects::gateway::Route;
 use oxigress_objects::verdict::Note;
-use oxigress_objects::{Key, ObjectRef};
+use oxigress_objects::{Key, Kind, ObjectRef};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -43,16 +42,16 @@ struct Asked {
 struct Candidate {
     /// How specific the host name is that it has written.
     rank: Rank,
-    /// Of its Gateway, where names do not decide.
-    gateway: Option<(i64, Key)>,
+    /// The object of its listener, where names do not decide: what comes first is served.
+    home: Option<(Kind, i64, Key)>,
     age: Age,
     targets: Arc<[SessionTarget]>,
 }
 
 impl Candidate {
     /// What comes first has the sessions.
-    fn order(&self) -> (Reverse<Rank>, &Option<(i64, Key)>, &Age) {
-        (Reverse(self.rank), &self.gateway, &self.age)
+    fn order(&self) -> (Reverse<Rank>, &Option<(Kind, i64, Key)>, &Age) {
+        (Reverse(self.rank), &self.home, &self.age)
     }
 
     fn object(&self) -> ObjectRef {
@@ -62,39 +61,27 @@ impl Candidate {
 
 impl Sessions {
     /// Adds a route where it is attached.
-    pub fn add(
+    pub fn add<'s, 'w: 's>(
         &mut self,
         options: &Options,
         (id, route): (&ObjectRef, &Route),
-        attached: &[Attachment<'_>],
+        spots: impl Iterator<Item = Spot<'s, 'w>>,
         known: &KnownRoute,
-        (gateways, listeners): (&Gateways<'_>, &Listeners),
         room: &mut Room,
     ) {
         let targets = targets(known);
-        for attachment in attached {
-            let Some(state) = gateways.get(&attachment.gateway) else { continue };
-            for (place, hosts) in &attachment.listeners {
-                let listener = state.listeners.get(*place).filter(|listener| listener.is_serving());
-                let Some(listener) = listener else { continue };
-                for (host, own) in hosts {
-                    for at in places(state, listener, host) {
-                        let is_its = listeners.is_of(listener, &at);
-                        let place = listener.session_place(options, at.address, host);
-                        let Some(place) = place.filter(|_| is_its) else { continue };
-                        if room.has_rules(&id.key, id.kind, known.count().max(1)) {
-                            let candidate = Candidate {
-                                rank: specificity(own),
-                                gateway: gateway_of(state, attachment, listener),
-                                age: (route.meta.created, id.key.clone(), id.kind),
-                                targets: targets.clone(),
-                            };
-                            let way = way(listener);
-                            let asked = Asked { at, way, routes: Vec::new() };
-                            self.0.entry(place).or_insert(asked).routes.push(candidate);
-                        }
-                    }
-                }
+        for Spot { listener, at, name } in spots {
+            let place = listener.session_place(options, at.address, &at.host);
+            let Some(place) = place else { continue };
+            if room.has_rules(&id.key, id.kind, known.count().max(1)) {
+                let candidate = Candidate {
+                    rank: specificity(name),
+                    home: home_of(listener),
+                    age: (route.meta.created, id.key.clone(), id.kind),
+                    targets: targets.clone(),
+                };
+                let asked = Asked { at, way: way(listener), routes: Vec::new() };
+                self.0.entry(place).or_insert(asked).routes.push(candidate);
             }
         }
     }
@@ -184,13 +171,10 @@ fn way(listener: &ListenerState<'_>) -> SessionWay {
 }
 
 /// Of a listener without host names.
-fn gateway_of(
-    state: &GatewayState<'_>,
-    attachment: &Attachment<'_>,
-    listener: &ListenerState<'_>,
-) -> Option<(i64, Key)> {
+fn home_of(listener: &ListenerState<'_>) -> Option<(Kind, i64, Key)> {
     let has_hosts = listener.protocol.is_some_and(Protocol::has_hosts);
-    (!has_hosts).then(|| (state.gateway.meta.created, attachment.gateway.clone()))
+    let home = listener.home;
+    (!has_hosts).then(|| (home.kind, home.created, home.key.clone()))
 }
 
 /// A host of a listener on each address of its Gateway.

@@ -3,11 +3,13 @@
 use super::address::Place;
 use super::protocol::Protocol;
 use crate::Options;
+use crate::age::Age;
 use oxigress_core::model::{CertificateId, HostPattern, SessionPlace, StreamPort};
-use oxigress_objects::gateway::{Gateway, Listener};
+use oxigress_objects::gateway::{Gateway, Listener, ListenerSet};
 use oxigress_objects::gateway_status::Condition;
 use oxigress_objects::{Key, Kind, Name, ObjectRef};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::net::IpAddr;
 use std::num::NonZeroU16;
 
@@ -17,17 +19,76 @@ pub struct GatewayState<'w> {
     pub gateway: &'w Gateway,
     /// Where it is served.
     pub place: Place,
-    /// In its order.
+    /// Its own in their order, then those of the ListenerSets that it allows.
     pub listeners: Vec<ListenerState<'w>>,
+    /// The ListenerSets that name it, the oldest first.
+    pub sets: Vec<SetState<'w>>,
+}
+
+/// A ListenerSet that names a Gateway of ours.
+pub struct SetState<'w> {
+    /// Its name.
+    pub key: &'w Key,
+    /// As it is written.
+    pub set: &'w ListenerSet,
+    /// The Gateway allows it.
+    pub is_allowed: bool,
+}
+
+/// The object in which a listener stands. Gateways come before ListenerSets, and of each kind the older ones first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Home<'w> {
+    /// Its kind: a Gateway or a ListenerSet.
+    pub kind: Kind,
+    /// Its creation, in seconds.
+    pub created: i64,
+    /// Its name.
+    pub key: &'w Key,
+}
+
+impl<'w> Home<'w> {
+    /// A Gateway.
+    pub fn of_gateway(key: &'w Key, gateway: &Gateway) -> Self {
+        Home { kind: Kind::Gateway, created: gateway.meta.created, key }
+    }
+
+    /// A ListenerSet.
+    pub fn of_set(key: &'w Key, set: &ListenerSet) -> Self {
+        Home { kind: Kind::ListenerSet, created: set.meta.created, key }
+    }
+
+    /// Whether it is this object.
+    pub fn is(&self, kind: Kind, key: &Key) -> bool {
+        self.kind == kind && self.key == key
+    }
+
+    /// The object.
+    pub fn object(&self) -> ObjectRef {
+        ObjectRef::new(self.kind, self.key.clone())
+    }
+
+    /// When it was created, and its name.
+    pub fn age(&self) -> Age {
+        Age { created: self.created, key: self.key.clone() }
+    }
+}
+
+impl fmt::Display for Home<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.kind, self.key)
+    }
 }
 
 /// The Gateways of ours.
 pub type Gateways<'w> = BTreeMap<&'w Key, GatewayState<'w>>;
 
 /// A listener.
+#[derive(Clone)]
 pub struct ListenerState<'w> {
     /// As it is written.
     pub spec: &'w Listener,
+    /// The object that has it: Secrets and routes are allowed to this one.
+    pub home: Home<'w>,
     /// What it speaks; `None`: nothing that is served.
     pub protocol: Option<Protocol>,
     /// Its hosts.
@@ -50,7 +111,18 @@ pub struct ListenerState<'w> {
     pub unresolved: Option<Condition>,
 }
 
-impl GatewayState<'_> {
+impl<'w> GatewayState<'w> {
+    /// The listeners that stand in an object: the Gateway itself, or one of its ListenerSets.
+    pub fn listeners_of(&self, kind: Kind, key: &Key) -> impl Iterator<Item = &ListenerState<'w>> {
+        let is_of = move |listener: &&ListenerState<'w>| listener.home.is(kind, key);
+        self.listeners.iter().filter(is_of)
+    }
+
+    /// The listeners to which routes may attach.
+    pub fn accepted(&self) -> impl Iterator<Item = &ListenerState<'w>> {
+        self.listeners.iter().filter(|listener| listener.is_accepted())
+    }
+
     /// The addresses in the names of its hosts; `None` stands for those that it shares.
     pub fn addresses(&self) -> Vec<Option<IpAddr>> {
         match self.place.own() {
@@ -62,9 +134,10 @@ impl GatewayState<'_> {
 
 impl<'w> ListenerState<'w> {
     /// One of which nothing is known.
-    pub fn new(spec: &'w Listener) -> Self {
+    pub fn new(spec: &'w Listener, home: Home<'w>) -> Self {
         ListenerState {
             spec,
+            home,
             protocol: None,
             host: HostPattern::default_host(),
             port: None,
@@ -99,6 +172,13 @@ impl<'w> ListenerState<'w> {
         self.is_accepted() && self.port.is_some() && (!needs || self.certificate.is_some())
     }
 
+    /// Whether it is of UDP, and the number of its port, which it has or was refused.
+    pub fn number(&self, options: &Options) -> Option<(bool, NonZeroU16)> {
+        let protocol = self.protocol?;
+        let number = protocol.number(options, self.spec)?;
+        Some((protocol == Protocol::Udp, number))
+    }
+
     /// Its port among those of TCP and UDP.
     pub fn at(&self) -> Option<StreamPort> {
         Some(self.protocol?.at(self.port?))
@@ -112,9 +192,10 @@ impl<'w> ListenerState<'w> {
         host: &HostPattern,
     ) -> Option<SessionPlace> {
         let (protocol, port) = (self.protocol?, self.port?);
-        let is_inside = protocol != Protocol::Udp && is_of_https(options, port);
-        let seen = if is_inside { NonZeroU16::new(options.https_port)? } else { port };
-        let port = protocol.at(seen);
+        let port = match protocol {
+            Protocol::Udp => protocol.at(port),
+            _ => protocol.at(seen_port(options, port)),
+        };
         let host = protocol.has_hosts().then(|| host.clone());
         Some(SessionPlace { port, address, host })
     }
@@ -123,6 +204,12 @@ impl<'w> ListenerState<'w> {
 /// Whether a port of nginx is the one on which requests over TLS arrive by default.
 pub fn is_of_https(options: &Options, port: NonZeroU16) -> bool {
     port.get() == options.tls_port
+}
+
+/// The port that clients see of one of nginx: that of HTTPS has another number inside where TLS is passed through.
+pub fn seen_port(options: &Options, port: NonZeroU16) -> NonZeroU16 {
+    let seen = NonZeroU16::new(options.https_port).filter(|_| is_of_https(options, port));
+    seen.unwrap_or(port)
 }
 
 /// Gateways, the oldest first.

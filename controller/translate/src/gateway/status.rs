@@ -41,6 +41,7 @@ const FEATURES: &[&str] = &[
     "HTTPRouteRequestTimeout",
     "HTTPRouteResponseHeaderModification",
     "HTTPRouteSchemeRedirect",
+    "ListenerSet",
     "ReferenceGrant",
     "TCPRoute",
     "TLSRoute",
@@ -82,14 +83,15 @@ pub fn put(kind: Kind, key: &Key, generation: i64, content: Content, built: &mut
     };
     match &content {
         Content::Class { conditions, .. } => built.notes.extend(about("", conditions)),
-        Content::Gateway { conditions, listeners, .. } => {
+        Content::Gateway { conditions, listeners, .. }
+        | Content::ListenerSet { conditions, listeners } => {
             built.notes.extend(about("", conditions));
             for listener in listeners {
                 let place = format!("listener {}: ", listener.name);
                 built.notes.extend(about(&place, &listener.conditions));
             }
         }
-        Content::Route { parents, .. } => {
+        Content::Route { parents, .. } | Content::Policy { ancestors: parents, .. } => {
             for parent in parents {
                 let place = format!("parent {}: ", parent.parent.name);
                 built.notes.extend(about(&place, &parent.conditions));

@@ -1,14 +1,15 @@
 //! Who serves the requests of a rule, who may be referred to, and whose objects are served.
 
+use super::tls_policy::ToEndpoints;
 use crate::Options;
 use crate::backend_ref::BackendRef;
 use kube::core::SelectorExt;
 use oxigress_core::model::BackendId;
-use oxigress_core::model::policy::{Policies, Protocol, Proxy};
+use oxigress_core::model::policy::{Policies, Protocol, Proxy, UpstreamTls};
 use oxigress_objects::gateway::{self, GatewayObjects, HttpBackendRef};
 use oxigress_objects::gateway_status::Condition;
 use oxigress_objects::ingress::Port;
-use oxigress_objects::service::{self, Service};
+use oxigress_objects::service::{self, Service, ServicePort};
 use oxigress_objects::{Key, Kind, ObjectRef, World};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -38,13 +39,21 @@ pub fn is_granted(
     objects.allowed.has(from, [to_group, to_kind], to)
 }
 
+/// What a reference means.
+pub struct Resolved {
+    /// The Service's port.
+    pub leads: BackendRef,
+    /// The same as the Service has it.
+    pub port: ServicePort,
+}
+
 /// The Service's port that a reference means, or why it is none. Adds the Service to those that were looked at.
 pub fn resolve(
     world: &World,
     route: &ObjectRef,
     reference: &HttpBackendRef,
     looked_at: &mut BTreeMap<Key, Option<Arc<Service>>>,
-) -> Result<(BackendRef, Option<Protocol>), Condition> {
+) -> Result<Resolved, Condition> {
     let refuse = |reason, message: String| Err(Condition::no("ResolvedRefs", reason, message));
     let group = reference.group.as_deref().unwrap_or_default();
     let kind = reference.kind.as_deref().unwrap_or("Service");
@@ -81,28 +90,96 @@ pub fn resolve(
         let message = format!("Service {service} has no {wanted} port {number}");
         return refuse("BackendNotFound", message);
     };
-    let protocol = spoken(port.app_protocol.as_deref(), route.kind, &service)?;
     let of =
         if route.kind.is_of_requests() { "route" } else { &*wanted.to_string().to_lowercase() };
     // Not the one of Ingresses, whose annotations say how it balances.
     match BackendId::parse(format!("{service}/{number}//{of}")) {
-        Ok(backend) => Ok((BackendRef { service, port: Port::Number(number), backend }, protocol)),
+        Ok(backend) => {
+            let leads = BackendRef { service, port: Port::Number(number), backend };
+            Ok(Resolved { leads, port: port.clone() })
+        }
         Err(why) => refuse("BackendNotFound", why.to_string()),
     }
 }
 
-/// What endpoints of a Service's port are spoken to with, or why they cannot be.
-fn spoken(said: Option<&str>, kind: Kind, service: &Key) -> Result<Option<Protocol>, Condition> {
-    let refuse = |what: &str| {
-        let message = format!("appProtocol of Service {service} {what}");
-        Err(Condition::no("ResolvedRefs", "UnsupportedProtocol", message))
-    };
-    match (said, kind) {
-        _ if !kind.is_of_requests() => Ok(None),
-        (Some("https" | "kubernetes.io/wss"), _) => refuse("needs a BackendTLSPolicy"),
-        (Some("kubernetes.io/ws"), Kind::GRPCRoute) => refuse("is WebSocket, which is no gRPC"),
-        (Some("kubernetes.io/h2c"), _) | (_, Kind::GRPCRoute) => Ok(Some(Protocol::Grpc)),
-        _ => Ok(None),
+/// What endpoints are spoken to with.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Spoken {
+    /// The protocol; `None`: HTTP/1.1.
+    protocol: Option<Protocol>,
+    /// How TLS is spoken.
+    tls: Option<Arc<UpstreamTls>>,
+}
+
+impl Spoken {
+    /// Those of a Service's port, or why they cannot be. `None`: nothing is said to them.
+    pub fn of(
+        port: &ServicePort,
+        kind: Kind,
+        service: &Key,
+        tls: ToEndpoints,
+    ) -> Result<Option<Self>, Condition> {
+        let refuse = |what: &str| {
+            let message = format!("appProtocol of Service {service} {what}");
+            Err(Condition::no("ResolvedRefs", "UnsupportedProtocol", message))
+        };
+        let tls = match tls {
+            ToEndpoints::Plain => None,
+            ToEndpoints::Tls(tls) => Some(tls),
+            ToEndpoints::Refused => return Ok(None),
+        };
+        let is_grpc = match (port.app_protocol.as_deref(), kind) {
+            (Some("https" | "kubernetes.io/wss"), _) if tls.is_none() => {
+                return refuse("needs a BackendTLSPolicy");
+            }
+            (Some("kubernetes.io/ws"), Kind::GRPCRoute) => {
+                return refuse("is WebSocket, which is no gRPC");
+            }
+            (app, kind) => app == Some("kubernetes.io/h2c") || kind == Kind::GRPCRoute,
+        };
+        let protocol = match (is_grpc, &tls) {
+            (false, None) => None,
+            (false, Some(_)) => Some(Protocol::Https),
+            (true, None) => Some(Protocol::Grpc),
+            (true, Some(_)) => Some(Protocol::Grpcs),
+        };
+        Ok(Some(Spoken { protocol, tls }))
+    }
+
+    /// Sets it.
+    pub fn set(&self, policies: &mut Policies) {
+        let proxy = policies.proxy.get_or_insert_with(Proxy::default);
+        proxy.protocol = self.protocol;
+        proxy.tls = self.tls.as_deref().cloned();
+    }
+}
+
+/// What a rule says about its requests, whoever serves them.
+pub struct Common {
+    policies: Arc<Policies>,
+    /// The same for endpoints that are spoken to otherwise.
+    spoken: Option<(Spoken, Arc<Policies>)>,
+}
+
+impl Common {
+    /// That of a rule.
+    pub fn of(policies: Policies) -> Self {
+        Common { policies: Arc::new(policies), spoken: None }
+    }
+
+    /// What is said to endpoints that are spoken to with this.
+    pub fn speaking(&mut self, spoken: Spoken) -> Arc<Policies> {
+        if spoken == Spoken::default() {
+            return self.policies.clone();
+        }
+        if let Some((_, known)) = self.spoken.as_ref().filter(|(known, _)| *known == spoken) {
+            return known.clone();
+        }
+        let mut policies = Policies::clone(&self.policies);
+        spoken.set(&mut policies);
+        let policies = Arc::new(policies);
+        self.spoken = Some((spoken, policies.clone()));
+        policies
     }
 }
 
@@ -111,12 +188,5 @@ pub fn protocol_of(kind: Kind) -> service::Protocol {
     match kind {
         Kind::UDPRoute => service::Protocol::Udp,
         _ => service::Protocol::Tcp,
-    }
-}
-
-/// Sets what an endpoint is spoken to with.
-pub fn speak(policies: &mut Policies, protocol: Option<Protocol>) {
-    if protocol.is_some() {
-        policies.proxy.get_or_insert_with(Proxy::default).protocol = protocol;
     }
 }

@@ -6,9 +6,9 @@
 //!          is read again because it names the object; of a Secret also its certificates and lists, and the hosts that it
 //!          is chosen for.
 //!          Of a route its rules, their filters, the expressions that are new in it, and the rules of all routes on its hosts, which
-//!          are merged again; of a Gateway its listeners, the rules on the hosts of those that change, and the routes that are read
+//!          are merged again; of a Gateway or a ListenerSet its listeners, the rules on the hosts of those that change, and the routes that are read
 //!          for them. Of a Service or a ReferenceGrant also the routes that are read again because of it; of a Secret the
-//!          listeners that may show it. Of what
+//!          listeners that may show it; of a BackendTLSPolicy and of the ConfigMap that it names the routes to its Services. Of what
 //!          may show another certificate for a wildcard, the hosts of Ingresses below that.
 //! Units:   nanoseconds; the constants are measured by `what_is_charged_is_what_it_takes`, rounded up.
 //! Exempt:  endpoints, and what is the operator's: classes, Namespaces, the objects that flags and the main ConfigMap name.
@@ -20,7 +20,7 @@ use crate::ingress::class;
 use crate::patterns::{Meaning, budget};
 use oxigress_core::model::{HostPattern, ValueMatch, ValuePattern};
 use oxigress_core::patterns::{price_of, price_of_reading};
-use oxigress_objects::gateway::{GatewaySpec, HttpRouteSpec};
+use oxigress_objects::gateway::{HttpRouteSpec, Listener, ListenerSet};
 use oxigress_objects::ingress::Ingress;
 use oxigress_objects::secret::Secret;
 use oxigress_objects::{Key, Kind, Object, ObjectRef, World};
@@ -63,7 +63,8 @@ pub struct Prices<'a> {
 impl<'a> Prices<'a> {
     /// Whether taking an object over costs nothing that is counted.
     pub fn is_free(&self, id: &ObjectRef, object: &Object) -> bool {
-        let key = &id.key;
+        let (key, api) = (&id.key, &self.world.gateway_api);
+        let is_unused = self.translator.statuses().is_empty();
         let is_same = match object {
             Object::Ingress(new) => {
                 self.world.ingresses.get(key) == Some(new) || !self.is_ours(key, new)
@@ -74,18 +75,17 @@ impl<'a> Prices<'a> {
             Object::ConfigMap(new) => self.world.config_maps.get(key) == Some(new),
             Object::Service(new) => self.world.services.get(key) == Some(new),
             Object::Route(new) => {
-                self.world.gateway_api.routes.get(id) == Some(new)
-                    || !self.has_gateway(key, &new.spec)
+                api.routes.get(id) == Some(new) || !self.has_gateway(key, &new.spec)
             }
             Object::Gateway(new) => {
                 let class = Key::new("", &new.spec.gateway_class_name);
-                self.world.gateway_api.gateways.get(key) == Some(new)
-                    || !self.has_status(Kind::GatewayClass, class)
+                api.gateways.get(key) == Some(new) || !self.has_status(Kind::GatewayClass, class)
             }
-            Object::ReferenceGrant(new) => {
-                self.world.gateway_api.grants.get(key) == Some(new)
-                    || self.translator.statuses().is_empty()
+            Object::BackendTlsPolicy(new) => api.tls_policies.get(key) == Some(new) || is_unused,
+            Object::ListenerSet(new) => {
+                api.sets.get(key) == Some(new) || !self.has_parent(key, new)
             }
+            Object::ReferenceGrant(new) => api.grants.get(key) == Some(new) || is_unused,
             Object::EndpointSlice(_)
             | Object::GatewayClass(_)
             | Object::IngressClass(_)
@@ -96,7 +96,9 @@ impl<'a> Prices<'a> {
             || match object {
                 Object::Ingress(_)
                 | Object::Route(_)
+                | Object::BackendTlsPolicy(_)
                 | Object::Gateway(_)
+                | Object::ListenerSet(_)
                 | Object::ReferenceGrant(_) => false,
                 Object::Secret(new) => {
                     self.translator.readers_of(id).next().is_none()
@@ -107,6 +109,10 @@ impl<'a> Prices<'a> {
                 Object::Service(_) => {
                     self.translator.readers_of(id).next().is_none()
                         && self.translator.routes_of(key).next().is_none()
+                }
+                Object::ConfigMap(_) => {
+                    self.translator.readers_of(id).next().is_none()
+                        && self.policies_with(key).next().is_none()
                 }
                 _ => self.translator.readers_of(id).next().is_none(),
             }
@@ -140,7 +146,8 @@ impl<'a> Prices<'a> {
             }
             Object::ConfigMap(new) => {
                 let texts = new.data.iter().map(|(name, text)| name.len() + text.len());
-                self.of_readers(id, texts.sum::<usize>() as u64)
+                let own = self.of_readers(id, texts.sum::<usize>() as u64);
+                own.saturating_add(self.of_authorities(&id.key, new))
             }
             Object::Service(_) => {
                 let routes = self.translator.routes_of(&id.key);
@@ -152,6 +159,8 @@ impl<'a> Prices<'a> {
                 reading.fold(self.of_route(id, &new.spec), u64::saturating_add)
             }
             Object::Gateway(new) => self.of_gateway(&id.key, &new.spec),
+            Object::ListenerSet(new) => self.of_set(&id.key, &new.spec),
+            Object::BackendTlsPolicy(new) => self.of_policy(&id.key, new),
             Object::ReferenceGrant(new) => {
                 let old = self.world.gateway_api.grants.get(&id.key);
                 let grants = old.into_iter().chain([new]);
@@ -190,12 +199,18 @@ impl<'a> Prices<'a> {
         })
     }
 
-    /// Whether one of a route's parents is a Gateway of ours.
+    /// Whether one of a route's parents is a Gateway or a ListenerSet of ours.
     fn has_gateway(&self, route: &Key, spec: &HttpRouteSpec) -> bool {
-        spec.parent_refs.iter().any(|parent| {
-            let namespace = parent.namespace.as_deref().unwrap_or(&route.namespace);
-            self.has_status(Kind::Gateway, Key::new(namespace, &parent.name))
-        })
+        let mut parents =
+            spec.parent_refs.iter().filter_map(|parent| parent.object(&route.namespace));
+        parents.any(|parent| self.has_status(parent.kind, parent.key))
+    }
+
+    /// Whether a ListenerSet names or named a Gateway of ours.
+    fn has_parent(&self, key: &Key, new: &ListenerSet) -> bool {
+        let gateway = new.spec.gateway(&key.namespace);
+        self.has_status(Kind::ListenerSet, key.clone())
+            || gateway.is_some_and(|gateway| self.has_status(Kind::Gateway, gateway))
     }
 
     fn has_status(&self, kind: Kind, key: Key) -> bool {
@@ -267,9 +282,7 @@ impl<'a> Prices<'a> {
         if is_same { 0 } else { self.below_names(all) }
     }
 
-    fn below_gateway(&self, key: &Key, new: &GatewaySpec) -> u64 {
-        let old = self.world.gateway_api.gateways.get(key).map(|old| &old.spec);
-        let all = old.into_iter().chain([new]).flat_map(|spec| &spec.listeners);
+    fn below_listeners<'l>(&self, all: impl Iterator<Item = &'l Listener>) -> u64 {
         self.below_names(all.filter_map(|listener| listener.hostname.as_ref()))
     }
 

@@ -1,8 +1,10 @@
 //! Gateways, routes and grants, whose names and hosts meet those of Ingresses.
 
 use super::{HOSTS, NAMES, NAMESPACES};
+use oxigress_objects::gateway::{
+    BackendTlsPolicy, GrpcRouteSpec, ListenerSet, ReferenceGrant, Resource, TlsRouteSpec,
+};
 use oxigress_objects::gateway::{CONTROLLER, GROUP, Gateway, GatewayClass, Meta, Route};
-use oxigress_objects::gateway::{GrpcRouteSpec, ReferenceGrant, Resource, TlsRouteSpec};
 use oxigress_objects::{Key, Kind, Object, ObjectRef, Seen};
 use proptest::collection::vec;
 use proptest::option;
@@ -49,12 +51,31 @@ fn listener() -> impl Strategy<Value = Value> {
     )
 }
 
-pub fn gateway() -> impl Strategy<Value = Object> {
-    (0..4_i64, vec(listener(), 0..4)).prop_map(|(created, mut listeners)| {
+/// Some listeners, each with a name.
+fn listeners() -> impl Strategy<Value = Vec<Value>> {
+    vec(listener(), 0..4).prop_map(|mut listeners| {
         for (number, listener) in listeners.iter_mut().enumerate() {
             listener["name"] = json!(format!("l{number}"));
         }
-        let spec = json!({"gatewayClassName": "c", "listeners": listeners});
+        listeners
+    })
+}
+
+pub fn listener_set() -> impl Strategy<Value = Object> {
+    let parent = (select(&NAMES[..2]), option::weighted(0.5, select(&NAMESPACES[..])));
+    (0..4_i64, parent, listeners()).prop_map(|(created, (name, namespace), listeners)| {
+        let spec =
+            json!({"parentRef": {"name": name, "namespace": namespace}, "listeners": listeners});
+        let set: Arc<ListenerSet> = resource(created, spec);
+        Object::ListenerSet(set)
+    })
+}
+
+pub fn gateway() -> impl Strategy<Value = Object> {
+    let allowed = option::weighted(0.7, select(&["All", "Same", "None"][..]));
+    (0..4_i64, listeners(), allowed).prop_map(|(created, listeners, allowed)| {
+        let spec = json!({"gatewayClassName": "c", "listeners": listeners,
+            "allowedListeners": {"namespaces": {"from": allowed}}});
         let gateway: Arc<Gateway> = resource(created, spec);
         Object::Gateway(gateway)
     })
@@ -92,9 +113,10 @@ fn filter() -> impl Strategy<Value = Value> {
 
 fn parent() -> impl Strategy<Value = Value> {
     let parent = (select(&NAMES[..2]), option::weighted(0.5, select(&NAMESPACES[..])));
-    (parent, option::weighted(0.2, Just("l0"))).prop_map(
-        |((name, namespace), section)| json!({"name": name, "namespace": namespace, "sectionName": section}),
-    )
+    let kind = option::weighted(0.3, Just("ListenerSet"));
+    (parent, kind, option::weighted(0.2, Just("l0"))).prop_map(|((name, namespace), kind, section)| {
+        json!({"kind": kind, "name": name, "namespace": namespace, "sectionName": section})
+    })
 }
 
 fn hosts() -> impl Strategy<Value = Vec<&'static str>> {
@@ -135,7 +157,7 @@ pub fn grpc_route() -> impl Strategy<Value = Object> {
             let spec = json!({"parentRefs": parents, "hostnames": hosts, "rules": rules});
             let route: Arc<Resource<GrpcRouteSpec>> = resource(created, spec);
             let Resource { meta, spec } = Arc::unwrap_or_clone(route);
-            Object::Route(Arc::new(Resource { meta, spec: spec.into() }))
+            Object::Route(Arc::new(Resource { meta, spec: spec.into_http() }))
         },
     )
 }
@@ -149,14 +171,16 @@ fn session_route(has_hosts: bool) -> impl Strategy<Value = Object> {
             let spec = json!({"parentRefs": parents, "hostnames": hosts, "rules": rules});
             let route: Arc<Resource<TlsRouteSpec>> = resource(created, spec);
             let Resource { meta, spec } = Arc::unwrap_or_clone(route);
-            Object::Route(Arc::new(Resource { meta, spec: spec.into() }))
+            Object::Route(Arc::new(Resource { meta, spec: spec.into_http() }))
         },
     )
 }
 
 pub fn grant() -> impl Strategy<Value = Object> {
-    let from =
-        (select(&["HTTPRoute", "GRPCRoute", "TLSRoute", "Gateway"][..]), select(&NAMESPACES[..]));
+    let from = (
+        select(&["HTTPRoute", "GRPCRoute", "TLSRoute", "Gateway", "ListenerSet"][..]),
+        select(&NAMESPACES[..]),
+    );
     let to = (select(&["Service", "Secret"][..]), option::of(select(&NAMES[..])));
     (from, to).prop_map(|((from, namespace), (to, name))| {
         let spec = json!({"from": [{"group": GROUP, "kind": from, "namespace": namespace}],
@@ -164,6 +188,20 @@ pub fn grant() -> impl Strategy<Value = Object> {
         let grant: Arc<ReferenceGrant> = resource(0, spec);
         Object::ReferenceGrant(grant)
     })
+}
+
+pub fn tls_policy() -> impl Strategy<Value = Object> {
+    let section = option::weighted(0.3, select(&["a", "b"][..]));
+    (0..4_i64, select(&NAMES[..]), section, select(&NAMES[..])).prop_map(
+        |(created, service, section, map)| {
+            let spec = json!({
+                "targetRefs": [{"group": "", "kind": "Service", "name": service, "sectionName": section}],
+                "validation": {"hostname": "a.test",
+                    "caCertificateRefs": [{"group": "", "kind": "ConfigMap", "name": map}]}});
+            let policy: Arc<BackendTlsPolicy> = resource(created, spec);
+            Object::BackendTlsPolicy(policy)
+        },
+    )
 }
 
 /// An object, or that it is gone.
@@ -179,11 +217,13 @@ pub fn seen() -> impl Strategy<Value = Seen> {
     prop_oneof![
         2 => of(Kind::GatewayClass, class().boxed(), &["c"]),
         3 => of(Kind::Gateway, gateway().boxed(), &NAMES[..2]),
+        3 => of(Kind::ListenerSet, listener_set().boxed(), &NAMES[..2]),
         4 => of(Kind::HTTPRoute, route().boxed(), &NAMES),
         2 => of(Kind::GRPCRoute, grpc_route().boxed(), &NAMES),
         3 => of(Kind::TLSRoute, session_route(true).boxed(), &NAMES),
         1 => of(Kind::TCPRoute, session_route(false).boxed(), &NAMES),
         1 => of(Kind::UDPRoute, session_route(false).boxed(), &NAMES),
+        1 => of(Kind::BackendTLSPolicy, tls_policy().boxed(), &NAMES),
         1 => of(Kind::ReferenceGrant, grant().boxed(), &NAMES[..2]),
     ]
 }

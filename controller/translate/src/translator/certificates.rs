@@ -3,6 +3,7 @@
 use super::{Translator, put};
 use crate::HostOwnership;
 use crate::age::Age;
+use crate::gateway::Shown;
 use crate::host::certificate;
 use crate::host::owner::{self, ServedFrom};
 use crate::notes::Part;
@@ -59,7 +60,7 @@ impl Translator {
         if *host == HostPattern::default_host() {
             let default = certificate::default_certificate(world, &self.options);
             let by_gateway = self.gateways.certificates.get(host);
-            chosen.certificate = default.or_else(|| by_gateway.map(|(id, _)| id.clone()));
+            chosen.certificate = default.or_else(|| by_gateway.map(|shown| shown.id.clone()));
         }
         self.notes.set(Part::Tls(host.clone()), chosen.notes);
         let different = self.secrets.set(host, chosen.secrets);
@@ -79,10 +80,10 @@ impl Translator {
         decided: &owner::OwnerDecision<'_>,
         notes: &mut Vec<(ObjectRef, Note)>,
     ) -> Option<CertificateId> {
-        let (id, gateway) = self.gateways.certificates.get(host)?;
+        let Shown { id, age, kind } = self.gateways.certificates.get(host)?;
         let is_shared = self.options.host_ownership == HostOwnership::Shared;
         let by = decided.by.as_ref().filter(|_| decided.kind == Kind::Ingress && !is_shared);
-        match by.filter(|by| by.key.namespace != gateway.key.namespace) {
+        match by.filter(|by| by.key.namespace != age.key.namespace) {
             None => Some(id.clone()),
             Some(by) => {
                 let message = format!(
@@ -90,7 +91,7 @@ impl Translator {
                      certificate is not shown there: name it in spec.tls of that Ingress",
                     by.key.namespace, by.key
                 );
-                let object = ObjectRef::new(Kind::Gateway, gateway.key.clone());
+                let object = ObjectRef::new(*kind, age.key.clone());
                 notes.push((object, Note::rejected(message)));
                 None
             }
@@ -141,7 +142,7 @@ impl Translator {
             ServedFrom::Alias { source, .. } => self.view_of(source).owner.has_tls(),
         };
         let by_gateway = self.gateways.certificates.get(wildcard);
-        let by_gateway = by_gateway.map(|(_, gateway)| gateway.clone());
+        let by_gateway = by_gateway.map(|shown| shown.age.clone());
         let by_ingress = decided.by.clone().filter(|_| has_tls());
         let is_there = by_gateway.is_some() || by_ingress.is_some();
         is_there.then_some(CertificateAbove { by_gateway, by_ingress })

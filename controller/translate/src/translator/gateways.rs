@@ -1,11 +1,11 @@
 //! The Gateway API: built again as a whole when one of its objects, or what it depends on, changes; the delta has what differs.
 
-use super::{PolicyHolder, Translator, put};
+use super::{BundleSource, PolicyHolder, Translator, put};
 use crate::backend::spec::BackendSpec;
 use crate::gateway::{self, Beside, Built, HostOwner};
 use crate::host::owner::ServedFrom;
 use crate::notes::Part;
-use oxigress_core::model::policy::TlsPolicy;
+use oxigress_core::model::policy::{Policies, PolicyId, TlsPolicy};
 use oxigress_core::model::{
     BackendId, HostPattern, ListenerHost, Server, SessionPlace, SessionRoute, StreamPort,
 };
@@ -104,18 +104,19 @@ impl Translator {
         };
         is_new_settings
             || !changed.namespaces.is_empty()
-            || self.names_one_of(world, &changed.secrets)
+            || self.names_one_of(world, Kind::Secret, &changed.secrets)
+            || self.names_one_of(world, Kind::ConfigMap, &changed.config_maps)
             || now.depends_on(world, &changed.services)
             || is_beside()
     }
 
-    /// Whether a listener names one of the Secrets: what others write into theirs builds nothing again.
-    fn names_one_of(&self, world: &World, secrets: &BTreeSet<Key>) -> bool {
-        let named = match secrets.is_empty() {
+    /// Whether a listener or a policy names one of the Secrets or ConfigMaps: what others write into theirs builds nothing again.
+    fn names_one_of(&self, world: &World, kind: Kind, objects: &BTreeSet<Key>) -> bool {
+        let named = match objects.is_empty() {
             true => BTreeSet::new(),
             false => gateway::references(&self.options, &world.gateway_api),
         };
-        secrets.iter().any(|key| named.contains(&ObjectRef::new(Kind::Secret, key.clone())))
+        objects.iter().any(|key| named.contains(&ObjectRef::new(kind, key.clone())))
     }
 
     fn put_gateways(
@@ -145,7 +146,11 @@ impl Translator {
         self.put_sessions(std::mem::take(&mut built.sessions));
         let policies =
             built.policies.iter().map(|(id, policies)| (id.clone(), Arc::clone(policies)));
-        self.put_policies(PolicyHolder::Gateways, policies.collect());
+        let policies: BTreeMap<PolicyId, Arc<Policies>> = policies.collect();
+        let used = policies.values().flat_map(|policies| policies.bundles()).cloned().collect();
+        self.offer_bundles(BundleSource::Gateways, std::mem::take(&mut built.bundles));
+        self.put_bundles(PolicyHolder::Gateways, used);
+        self.put_policies(PolicyHolder::Gateways, policies);
         for (id, entry) in built.leads.iter().filter(|(id, entry)| old.leads.get(id) != Some(entry))
         {
             self.backend_specs.insert(id.clone(), BackendSpec::own(&entry.0, Default::default()));

@@ -1,6 +1,6 @@
 //! The hosts: who claims them, what follows them, their rules, policies and bundles.
 
-use super::{PolicyHolder, Translator, put};
+use super::{BundleSource, PolicyHolder, Translator, put};
 use crate::age::Age;
 use crate::backend::spec::HostBackend;
 use crate::host::alias::Alias;
@@ -114,7 +114,7 @@ impl Translator {
             notes.extend(merged.refusals.into_iter().map(about));
         }
         self.notes.set(Part::Host(host.clone()), notes);
-        self.put_bundles(host, bundles);
+        self.put_bundles(PolicyHolder::Host(host.clone()), bundles);
         for (id, spec) in merged.backend_specs {
             if self.backend_specs.get(&id) != Some(&spec) {
                 self.backend_specs.insert(id.clone(), spec);
@@ -134,19 +134,19 @@ impl Translator {
         put(&mut self.snapshot.tls, &mut upsert.tls, &mut remove.tls, host, merged.tls);
     }
 
-    pub(super) fn offer_bundles(&mut self, ingress: &Key, bundles: BTreeMap<BundleId, Bundle>) {
+    pub(super) fn offer_bundles(&mut self, by: BundleSource, bundles: BTreeMap<BundleId, Bundle>) {
         let ids = bundles.keys().cloned().collect();
         self.bundle_texts.extend(bundles);
-        for id in self.offered_bundles.set(ingress, ids) {
+        for id in self.offered_bundles.set(&by, ids) {
             if !self.offered_bundles.has(&id) {
                 self.bundle_texts.remove(&id);
             }
         }
     }
 
-    /// A bundle stays as long as one host names it.
-    pub(super) fn put_bundles(&mut self, host: &HostPattern, ids: BTreeSet<BundleId>) {
-        for id in self.bundles.set(host, ids) {
+    /// A bundle stays as long as somebody names it.
+    pub(super) fn put_bundles(&mut self, holder: PolicyHolder, ids: BTreeSet<BundleId>) {
+        for id in self.bundles.set(&holder, ids) {
             let bundle = match self.bundles.has(&id) {
                 // What an id says never changes.
                 true if self.snapshot.bundles.contains_key(&id) => continue,

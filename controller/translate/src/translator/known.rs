@@ -47,8 +47,8 @@ impl Translator {
         self.gateways.shown.get(secret).map_or(0, |(count, _)| *count)
     }
 
-    /// The Gateways that may show a Secret.
-    pub(crate) fn gateways_with(&self, secret: &Key) -> impl Iterator<Item = &Key> {
+    /// The Gateways and ListenerSets that may show a Secret.
+    pub(crate) fn gateways_with(&self, secret: &Key) -> impl Iterator<Item = &ObjectRef> {
         self.gateways.shown.get(secret).into_iter().flat_map(|(_, gateways)| gateways)
     }
 
@@ -145,10 +145,12 @@ impl Translator {
             }
             Kind::Secret => is(&options.default_ssl_certificate),
             Kind::EndpointSlice | Kind::GatewayClass | Kind::IngressClass | Kind::Namespace => true,
-            Kind::Gateway
+            Kind::BackendTLSPolicy
+            | Kind::Gateway
             | Kind::GRPCRoute
             | Kind::HTTPRoute
             | Kind::Ingress
+            | Kind::ListenerSet
             | Kind::ReferenceGrant
             | Kind::Service
             | Kind::TCPRoute

@@ -1,13 +1,17 @@
 //! What changes of Gateways and routes cost: the rules that are read, and those of all routes on the hosts that are merged again.
 
 use super::{
-    BYTE_OF_FILTERS, HOST, INGRESS, LISTENER, PLACE, PLACE_OF_REVIEW, Prices, ROUTE_RULE, RULE,
+    BYTE_OF_FILTERS, CERTIFICATE, HOST, INGRESS, LISTENER, PLACE, PLACE_OF_REVIEW, Prices,
+    ROUTE_RULE, RULE,
 };
-use crate::gateway::intersection;
+use crate::gateway::{self, intersection};
 use oxigress_core::model::HostPattern;
-use oxigress_objects::gateway::{GatewaySpec, HttpRouteSpec, Listener, Route};
-use oxigress_objects::{Key, Kind, ObjectRef};
+use oxigress_objects::gateway::{
+    BackendTlsPolicy, GatewaySpec, HttpRouteSpec, Listener, ListenerSet, ListenerSetSpec, Route,
+};
+use oxigress_objects::{ConfigMap, Key, Kind, ObjectRef};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// Most hosts of one route that are looked at: with more of them its namespace has no room for it.
 const MAX_HOSTS: usize = 20_000;
@@ -31,50 +35,128 @@ impl Prices<'_> {
     /// What a Gateway costs: of its listeners those that change, with the rules on their hosts, and the routes that are read for them.
     pub(super) fn of_gateway(&self, key: &Key, new: &GatewaySpec) -> u64 {
         let old = self.world.gateway_api.gateways.get(key).map(|old| &old.spec);
+        let object = ObjectRef::new(Kind::Gateway, key.clone());
         let is_known = self.has_status(Kind::Gateway, key.clone())
-            && old.is_some_and(|old| old.addresses == new.addresses);
-        let none = Vec::new();
-        let old_listeners = old.map_or(&none, |old| &old.listeners);
-        let changed = |all: &Vec<Listener>, others: &Vec<Listener>| {
+            && old.is_some_and(|old| {
+                old.addresses == new.addresses && old.allowed_listeners == new.allowed_listeners
+            });
+        let own = (old.map(|old| old.listeners.as_slice()), new.listeners.as_slice());
+        let own = self.price_of_listeners(&object, is_known, own);
+        // Another Gateway is another address, and other sets are allowed: what they bring is read and merged again.
+        let is_of =
+            |set: &ListenerSet, home: &Key| set.spec.gateway(&home.namespace).as_ref() == Some(key);
+        let all = self.world.gateway_api.sets.iter();
+        let sets = all.filter(|(home, set)| !is_known && is_of(set, home));
+        let of_set = |(home, set): (&Key, &Arc<ListenerSet>)| {
+            let object = ObjectRef::new(Kind::ListenerSet, home.clone());
+            self.price_of_listeners(&object, false, (None, &set.spec.listeners))
+        };
+        sets.map(of_set).fold(own, u64::saturating_add)
+    }
+
+    /// What a ListenerSet costs, as a Gateway does.
+    pub(super) fn of_set(&self, key: &Key, new: &ListenerSetSpec) -> u64 {
+        let old = self.world.gateway_api.sets.get(key).map(|old| &old.spec);
+        let is_known = self.has_status(Kind::ListenerSet, key.clone())
+            && old.is_some_and(|old| old.parent_ref == new.parent_ref);
+        let object = ObjectRef::new(Kind::ListenerSet, key.clone());
+        let listeners = (old.map(|old| old.listeners.as_slice()), new.listeners.as_slice());
+        self.price_of_listeners(&object, is_known, listeners)
+    }
+
+    /// What the listeners of an object cost.
+    fn price_of_listeners(
+        &self,
+        object: &ObjectRef,
+        is_known: bool,
+        (old, new): (Option<&[Listener]>, &[Listener]),
+    ) -> u64 {
+        let old = old.unwrap_or_default();
+        let changed = |all: &[Listener], others: &[Listener]| {
             let all = all.iter().filter(|one| !is_known || !others.contains(one));
             all.map(host_of).collect::<Vec<_>>()
         };
-        let mut hosts = changed(old_listeners, &new.listeners);
-        hosts.extend(changed(&new.listeners, old_listeners));
+        let mut hosts = changed(old, new);
+        hosts.extend(changed(new, old));
         let hosts: BTreeSet<HostPattern> = hosts.into_iter().collect();
         let (merged, read) = match hosts.is_empty() {
             true => (0, 0),
-            false => (self.translator.rules_under(&hosts) as u64, self.of_attached(key)),
+            false => (self.translator.rules_under(&hosts) as u64, self.of_attached(object)),
         };
-        let listeners = new.listeners.len() as u64 + self.below_gateway(key, new);
+        let listeners = new.len() as u64 + self.below_listeners(old.iter().chain(new));
         (INGRESS + HOST * listeners + RULE * merged).saturating_add(read)
     }
 
-    /// What reviewing a route costs that is about to be stored: each listener is looked at, and each of its places, also those
-    /// of its older self.
+    /// What reviewing a route costs that is about to be stored: each listener is looked at, and each of its places.
     pub(crate) fn of_review(&self, key: &Key, new: &HttpRouteSpec) -> u64 {
         let all = self.world.gateway_api.gateways.values();
+        let sets = self.world.gateway_api.sets.values();
         let listeners: usize = all.map(|gateway| gateway.spec.listeners.len()).sum();
+        let in_sets: usize = sets.map(|set| set.spec.listeners.len()).sum();
         let places = self.add_hosts(key, new, &mut BTreeSet::new());
-        INGRESS + LISTENER * listeners as u64 + PLACE_OF_REVIEW * places as u64
+        INGRESS + LISTENER * (listeners + in_sets) as u64 + PLACE_OF_REVIEW * places as u64
     }
 
-    /// What it costs that the routes of a Gateway are read of which the rules are not known, and merged where they are served.
-    pub(super) fn of_attached(&self, gateway: &Key) -> u64 {
+    /// What it costs that the routes of a Gateway or a ListenerSet are read of which the rules are not known, and merged where they
+    /// are served.
+    pub(super) fn of_attached(&self, object: &ObjectRef) -> u64 {
         let names = |id: &ObjectRef, route: &Route| {
-            route.spec.parent_refs.iter().any(|parent| {
-                parent.name == *gateway.name
-                    && parent.namespace.as_deref().unwrap_or(&id.key.namespace)
-                        == &*gateway.namespace
-            })
+            let mut parents = route.spec.parent_refs.iter();
+            parents.any(|parent| parent.object(&id.key.namespace).as_ref() == Some(object))
         };
         let all = self.world.gateway_api.routes.iter();
         let unread =
             all.filter(|(id, route)| names(id, route) && !self.translator.has_rules_of(id));
-        let of_one = |(_, route): (_, &std::sync::Arc<Route>)| {
+        let of_one = |(_, route): (_, &Arc<Route>)| {
             INGRESS + price_of_rules(&route.spec) + RULE * route.spec.count_rules() as u64
         };
         unread.map(of_one).fold(0, u64::saturating_add)
+    }
+
+    /// What a BackendTLSPolicy costs: its authorities, and the routes to its Services.
+    pub(super) fn of_policy(&self, key: &Key, new: &BackendTlsPolicy) -> u64 {
+        let old = self.world.gateway_api.tls_policies.get(key).map(AsRef::as_ref);
+        let policies = old.into_iter().chain([new]);
+        let map = gateway::authorities_of(key, new);
+        let map = map.and_then(|map| self.world.config_maps.get(&map));
+        let own = INGRESS.saturating_add(map.map_or(0, |map| price_of_authorities(map)));
+        own.saturating_add(
+            self.of_services(policies.flat_map(|policy| gateway::services(key, policy))),
+        )
+    }
+
+    /// What a ConfigMap costs that policies name for authorities.
+    pub(super) fn of_authorities(&self, key: &Key, new: &ConfigMap) -> u64 {
+        let services =
+            self.policies_with(key).flat_map(|(name, policy)| gateway::services(name, policy));
+        let services: BTreeSet<Key> = services.collect();
+        match self.policies_with(key).next() {
+            None => 0,
+            Some(_) => {
+                price_of_authorities(new).saturating_add(self.of_services(services.into_iter()))
+            }
+        }
+    }
+
+    /// The BackendTLSPolicies that name a ConfigMap.
+    pub(super) fn policies_with(
+        &self,
+        map: &Key,
+    ) -> impl Iterator<Item = (&Key, &BackendTlsPolicy)> {
+        let all = self.world.gateway_api.tls_policies.range(Key::new(&map.namespace, "")..);
+        let all = all.take_while(move |(key, _)| key.namespace == map.namespace);
+        let all = all.filter(move |(key, policy)| {
+            gateway::authorities_of(key, policy).as_ref() == Some(map)
+        });
+        all.map(|(key, policy)| (key, &**policy))
+    }
+
+    /// What it costs that the routes to Services are read again.
+    fn of_services(&self, services: impl Iterator<Item = Key>) -> u64 {
+        let services: BTreeSet<Key> = services.collect();
+        let routes = services.iter().flat_map(|service| self.translator.routes_of(service));
+        let routes: BTreeSet<&ObjectRef> = routes.collect();
+        self.of_routes(routes.into_iter())
     }
 
     /// What it costs that routes are read again, and their hosts merged again, each once.
@@ -103,10 +185,8 @@ impl Prices<'_> {
         }
         let mut places = 0;
         for parent in &spec.parent_refs {
-            let namespace = parent.namespace.as_deref().unwrap_or(&key.namespace);
-            let gateway = self.world.gateway_api.gateways.get(&Key::new(namespace, &parent.name));
-            let listeners = gateway.into_iter().flat_map(|gateway| &gateway.spec.listeners);
-            for listener in listeners.filter(|listener| {
+            let Some(object) = parent.object(&key.namespace) else { continue };
+            for listener in self.listeners_of(&object).iter().filter(|listener| {
                 parent.section_name.as_ref().is_none_or(|name| *name == listener.name)
                     && parent.port.is_none_or(|port| port == listener.port)
             }) {
@@ -120,12 +200,27 @@ impl Prices<'_> {
         }
         places
     }
+
+    /// The listeners that a Gateway or a ListenerSet has until now.
+    fn listeners_of(&self, object: &ObjectRef) -> &[Listener] {
+        let all = &self.world.gateway_api;
+        match object.kind {
+            Kind::ListenerSet => all.sets.get(&object.key).map(|set| set.spec.listeners.as_slice()),
+            _ => all.gateways.get(&object.key).map(|gateway| gateway.spec.listeners.as_slice()),
+        }
+        .unwrap_or_default()
+    }
 }
 
 fn host_of(listener: &Listener) -> HostPattern {
     let name = listener.hostname.as_deref().filter(|name| !name.is_empty());
     let host = name.and_then(|name| HostPattern::parse(name).ok());
     host.unwrap_or_else(HostPattern::default_host)
+}
+
+fn price_of_authorities(map: &ConfigMap) -> u64 {
+    let text = map.data.get("ca.crt").map(String::as_str).unwrap_or_default();
+    CERTIFICATE.saturating_mul(text.matches("-----BEGIN ").count() as u64)
 }
 
 /// What reading the rules of a route costs, and making what is served of them.

@@ -1,0 +1,281 @@
+//! BackendTLSPolicies: which ports of Services are spoken to over TLS, and what the certificates of their endpoints have to be.
+//!
+//! Order:   a policy for a port comes before one for its Service; of two for the same the older one has it, then the first by name.
+//! Closed:  a policy that cannot be honoured is not passed over: the share of its Service gets 500.
+//! Tenancy: a policy, the Service that it is about, and the ConfigMap that it names are of one namespace, which is charged.
+//! Source:  BackendTLSPolicy of Gateway API v1.7.
+
+use super::target::is_watched;
+use super::{Built, status};
+use crate::Options;
+use oxigress_core::model::policy::{HeaderValue, UpstreamTls};
+use oxigress_core::model::{Bundle, BundleId, HostPattern};
+use oxigress_objects::gateway::{
+    self, BackendTlsPolicy, BackendValidation, GatewayObjects, ParentRef,
+};
+use oxigress_objects::gateway_status::{Condition, Content, ParentStatus};
+use oxigress_objects::{ConfigMap, Key, Kind, Name, World};
+use oxigress_validate::tls::{self, Named};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Most policies of one namespace, the oldest first: every rebuild looks at each.
+const MAX_POLICIES: usize = 1_024;
+/// Most certificates between an endpoint's and its authority's.
+const DEPTH: u32 = 5;
+/// Most Gateways in a policy's status, as the API has it.
+const MAX_ANCESTORS: usize = 16;
+
+/// What the endpoints of a Service's port are spoken to with.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum ToEndpoints {
+    /// What the port says itself.
+    #[default]
+    Plain,
+    /// TLS.
+    Tls(Arc<UpstreamTls>),
+    /// Nothing: the policy cannot be honoured.
+    Refused,
+}
+
+/// The authorities in ConfigMaps: one that did not change is not read again.
+pub type Authorities = BTreeMap<Key, (Arc<ConfigMap>, Result<Named, String>)>;
+
+/// Why a policy cannot be honoured.
+struct Refusal {
+    accepted: Condition,
+    resolved: Option<Condition>,
+}
+
+/// A policy.
+struct State<'w> {
+    policy: &'w BackendTlsPolicy,
+    read: Result<Arc<UpstreamTls>, Refusal>,
+    /// An older one has one of its targets.
+    is_conflicted: bool,
+    /// The Gateways by which its Services are served.
+    gateways: BTreeSet<Key>,
+}
+
+/// The policies, by what they are about.
+#[derive(Default)]
+pub struct TlsPolicies<'w> {
+    states: BTreeMap<&'w Key, State<'w>>,
+    /// By Service, the policy of each of its ports, and of all others.
+    winners: BTreeMap<Key, BTreeMap<Option<&'w str>, &'w Key>>,
+    /// By Service, all policies that name it.
+    named: BTreeMap<Key, BTreeSet<&'w Key>>,
+    /// The authorities that they name.
+    bundles: BTreeMap<BundleId, Bundle>,
+}
+
+/// The ConfigMaps that policies name for authorities.
+pub fn references(objects: &GatewayObjects) -> impl Iterator<Item = Key> {
+    objects.tls_policies.iter().filter_map(|(key, policy)| authorities_of(key, policy))
+}
+
+/// The ConfigMap that a policy names for its authorities, if it names one alone.
+pub fn authorities_of(key: &Key, policy: &BackendTlsPolicy) -> Option<Key> {
+    let [reference] = &policy.spec.validation.ca_certificate_refs[..] else { return None };
+    let is_map = reference.group.as_deref().unwrap_or_default().is_empty()
+        && reference.kind.as_deref() == Some("ConfigMap");
+    is_map.then(|| Key::new(&key.namespace, &reference.name))
+}
+
+/// The Services that a policy is about.
+pub fn services<'p>(key: &'p Key, policy: &'p BackendTlsPolicy) -> impl Iterator<Item = Key> {
+    let targets = policy.spec.target_refs.iter();
+    let services = targets.filter(|to| to.group.is_empty() && to.kind == "Service");
+    services.map(|to| Key::new(&key.namespace, &to.name))
+}
+
+impl<'w> TlsPolicies<'w> {
+    /// Those of a world. `known` has the authorities that were read before, and then those that are named now.
+    pub fn of(world: &'w World, options: &Options, known: &mut Authorities) -> Self {
+        let mut policies: Vec<_> = world.gateway_api.tls_policies.iter().collect();
+        policies.retain(|(key, _)| is_watched(world, options, &key.namespace));
+        policies.sort_by_key(|(key, policy)| (policy.meta.created, *key));
+        let old = std::mem::take(known);
+        let mut all = TlsPolicies::default();
+        let mut counts: BTreeMap<&Name, usize> = BTreeMap::new();
+        for (key, policy) in policies {
+            let count = counts.entry(&key.namespace).or_default();
+            *count += 1;
+            let read = match *count <= MAX_POLICIES {
+                true => all.read(world, key, policy, (&old, known)),
+                false => Err(invalid(format!(
+                    "namespace {} has more than {MAX_POLICIES} BackendTLSPolicies, of which the oldest are read: use fewer",
+                    key.namespace
+                ))),
+            };
+            all.add(key, policy, read);
+        }
+        all
+    }
+
+    fn add(
+        &mut self,
+        key: &'w Key,
+        policy: &'w BackendTlsPolicy,
+        read: Result<Arc<UpstreamTls>, Refusal>,
+    ) {
+        let mut is_conflicted = false;
+        for target in &policy.spec.target_refs {
+            if !target.group.is_empty() || target.kind != "Service" {
+                continue;
+            }
+            let service = Key::new(&key.namespace, &target.name);
+            self.named.entry(service.clone()).or_default().insert(key);
+            let section = target.section_name.as_deref().filter(|name| !name.is_empty());
+            let ports = self.winners.entry(service).or_default();
+            is_conflicted |= *ports.entry(section).or_insert(key) != key;
+        }
+        let gateways = BTreeSet::new();
+        self.states.insert(key, State { policy, read, is_conflicted, gateways });
+    }
+
+    fn read(
+        &mut self,
+        world: &World,
+        key: &Key,
+        policy: &BackendTlsPolicy,
+        (old, known): (&Authorities, &mut Authorities),
+    ) -> Result<Arc<UpstreamTls>, Refusal> {
+        let validation = &policy.spec.validation;
+        let name = name_of(validation)?;
+        let refused = |reason, message: String| Refusal {
+            accepted: Condition::no("Accepted", "NoValidCACertificate", message.clone()),
+            resolved: Some(Condition::no("ResolvedRefs", reason, message)),
+        };
+        let field = "validation.caCertificateRefs";
+        let Some(map_key) = authorities_of(key, policy) else {
+            return Err(match &validation.ca_certificate_refs[..] {
+                [] => invalid(format!(
+                    "{field} is empty, and validation.wellKnownCACertificates is not served: name a ConfigMap"
+                )),
+                [one] => {
+                    let kind = one.kind.as_deref().unwrap_or_default();
+                    refused("InvalidKind", format!("{field}: {kind} {} is no ConfigMap", one.name))
+                }
+                _ => invalid(format!("{field}: one of them is served alone: join them")),
+            });
+        };
+        let bad = |why: String| {
+            refused("InvalidCACertificateRef", format!("{field}: ConfigMap {map_key} {why}"))
+        };
+        let Some(map) = world.config_maps.get(&map_key) else {
+            return Err(bad("does not exist".into()));
+        };
+        let text = map.data.get("ca.crt").map(String::as_str).unwrap_or_default();
+        if text.is_empty() {
+            return Err(bad("has no ca.crt".into()));
+        }
+        let same = known.get(&map_key).or_else(|| old.get(&map_key));
+        let same = same.filter(|(of, _)| Arc::ptr_eq(of, map)).cloned();
+        let (_, named) =
+            same.unwrap_or_else(|| (map.clone(), tls::normal_authorities(text.as_bytes())));
+        known.insert(map_key.clone(), (map.clone(), named.clone()));
+        let (id, bundle) = named.map_err(|why| bad(format!("has no certificates: {why}")))?;
+        self.bundles.insert(id.clone(), bundle);
+        Ok(Arc::new(UpstreamTls {
+            authorities: Some(id),
+            verify: true,
+            verify_depth: DEPTH,
+            name: Some(name),
+            server_name: true,
+            protocols: ["TLSv1.2", "TLSv1.3"].map(Into::into).into(),
+            ..UpstreamTls::default()
+        }))
+    }
+
+    /// What the endpoints of a Service's port are spoken to with, which may have no name.
+    pub fn to_endpoints(&self, service: &Key, port: &str) -> ToEndpoints {
+        let Some(ports) = self.winners.get(service) else { return ToEndpoints::Plain };
+        let own = ports.get(&Some(port)).or_else(|| ports.get(&None));
+        match own.and_then(|policy| self.states.get(policy)) {
+            None => ToEndpoints::Plain,
+            Some(State { read: Ok(tls), .. }) => ToEndpoints::Tls(tls.clone()),
+            Some(_) => ToEndpoints::Refused,
+        }
+    }
+
+    /// Notes that Services are served by Gateways.
+    pub fn note_served<'s>(
+        &mut self,
+        services: impl Iterator<Item = &'s Key>,
+        gateways: &BTreeSet<&Key>,
+    ) {
+        for policy in services.filter_map(|service| self.named.get(service)).flatten() {
+            if let Some(state) = self.states.get_mut(policy) {
+                let room = MAX_ANCESTORS.saturating_sub(state.gateways.len());
+                let new = gateways.iter().filter(|key| !state.gateways.contains(**key));
+                let new: Vec<Key> = new.take(room).map(|key| (*key).clone()).collect();
+                state.gateways.extend(new);
+            }
+        }
+    }
+
+    /// Says what became of them.
+    pub fn finish(self, options: &Options, built: &mut Built) {
+        built.bundles = self.bundles;
+        let served = self.states.into_iter().filter(|(_, state)| !state.gateways.is_empty());
+        for (key, state) in served {
+            let conditions = conditions_of(&state);
+            let ancestor = |gateway: &Key| ParentStatus {
+                parent: ParentRef {
+                    group: Some(gateway::GROUP.into()),
+                    kind: Some("Gateway".into()),
+                    namespace: Some(gateway.namespace.to_string()),
+                    name: gateway.name.to_string(),
+                    ..ParentRef::default()
+                },
+                conditions: conditions.clone(),
+            };
+            let ancestors = state.gateways.iter().map(ancestor).collect();
+            let controller = options.gateway_controller_name.clone();
+            let content = Content::Policy { controller, ancestors };
+            let generation = state.policy.meta.generation;
+            status::put(Kind::BackendTLSPolicy, key, generation, content, built);
+        }
+    }
+}
+
+fn conditions_of(state: &State<'_>) -> Vec<Condition> {
+    let resolved = || Condition::yes("ResolvedRefs", "ResolvedRefs");
+    let (accepted, resolved) = match &state.read {
+        Ok(_) => (status::accepted(), resolved()),
+        Err(Refusal { accepted, resolved: not }) => {
+            (accepted.clone(), not.clone().unwrap_or_else(resolved))
+        }
+    };
+    let accepted = match state.is_conflicted {
+        true => {
+            let message = "an older BackendTLSPolicy has the same target: remove one of both";
+            Condition::no("Accepted", "Conflicted", message)
+        }
+        false => accepted,
+    };
+    vec![accepted, resolved]
+}
+
+fn invalid(message: String) -> Refusal {
+    Refusal { accepted: Condition::no("Accepted", "Invalid", message), resolved: None }
+}
+
+/// The name that is sent and verified: nginx has one for both.
+fn name_of(validation: &BackendValidation) -> Result<HeaderValue, Refusal> {
+    let name = &validation.hostname;
+    let host = HostPattern::parse(name).ok().filter(|host| {
+        !host.is_wildcard() && *host != HostPattern::default_host() && host.as_str() == name
+    });
+    if host.is_none() {
+        return Err(invalid(format!("validation.hostname: {name:?} is no host name")));
+    }
+    let is_same =
+        |other: &gateway::SubjectAltName| other.r#type == "Hostname" && other.hostname == *name;
+    if !validation.subject_alt_names.iter().all(is_same) {
+        let message = "validation.subjectAltNames: other names than validation.hostname are not served: remove them";
+        return Err(invalid(message.into()));
+    }
+    HeaderValue::parse(name.clone()).map_err(|why| invalid(format!("validation.hostname: {why}")))
+}
