@@ -196,12 +196,12 @@ fn route<S: Into<gateway::HttpRouteSpec>>(from: Custom<S>) -> Result<Object, Wro
     Ok(Object::Route(Custom { api_version, kind, metadata, spec: spec.into(), status }.into()))
 }
 
-/// A GRPCRoute.
+/// Converts a GRPCRoute.
 pub fn grpc_route(from: Custom<gateway::GrpcRouteSpec>) -> Result<Object, WrongField> {
     route(from)
 }
 
-/// A TLSRoute.
+/// Converts a TLSRoute.
 pub fn tls_route(from: Custom<gateway::TlsRouteSpec>) -> Result<Object, WrongField> {
     route(from)
 }
