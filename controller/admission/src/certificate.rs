@@ -28,21 +28,21 @@ pub enum CertificateError {
     /// A file cannot be read.
     #[error("{flag} {}: {error}", path.display())]
     File {
-        /// Which flag names it.
+        /// The flag that names the file.
         flag: &'static str,
-        /// Which file.
+        /// The path of the file.
         path: PathBuf,
-        /// What is wrong.
+        /// The error of the system call.
         error: io::Error,
     },
     /// Its content is not what it should be.
     #[error("{flag} {}: {why}: write it anew", path.display())]
     Content {
-        /// Which flag names it.
+        /// The flag that names the file.
         flag: &'static str,
-        /// Which file.
+        /// The path of the file.
         path: PathBuf,
-        /// What is wrong.
+        /// What is wrong with its content.
         why: String,
     },
     /// OpenSSL fails.

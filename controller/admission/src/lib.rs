@@ -71,7 +71,7 @@ pub enum StartError {
     /// The files are no pair.
     #[error(transparent)]
     Certificate(#[from] CertificateError),
-    /// The port is taken.
+    /// The port cannot be listened on.
     #[error("--validating-webhook {0}: free the address or choose another: {1}")]
     Listen(SocketAddr, std::io::Error),
 }
@@ -88,7 +88,7 @@ pub enum Refusal {
          of gateway.networking.k8s.io/v1"
     )]
     OtherKind(String),
-    /// It is over [`MAX_BYTES`].
+    /// The body is over [`MAX_BYTES`].
     #[error("a body has at most {MAX_BYTES} bytes")]
     TooLarge,
     /// The body did not come in time.
@@ -97,7 +97,7 @@ pub enum Refusal {
     /// The connection broke while the body was read.
     #[error("the body ended early: {0}")]
     Broken(String),
-    /// An Ingress leads here.
+    /// The request came through this gateway: an Ingress leads to the webhook.
     #[error("{}", PROXIED.trim_end())]
     Proxied,
     /// No place, or no answer of the controller, in time.
@@ -176,7 +176,7 @@ pub struct Webhook {
     reviewer: Reviewer,
 }
 
-/// What answers requests.
+/// What a connection needs to answer reviews: the controller's queue and the bounds of all connections.
 struct Reviewer {
     places: Semaphore,
     /// One object is held parsed at a time: it takes a multiple of its bytes.

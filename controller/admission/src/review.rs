@@ -24,7 +24,7 @@ const MAX_WARNING_BYTES: usize = 256;
 /// Longest reason of a denial.
 const MAX_DENIAL_BYTES: usize = 4 * 1024;
 
-/// What is asked.
+/// An AdmissionReview, as far as it is read.
 pub struct Review {
     /// Goes back as it came.
     pub uid: String,
@@ -34,7 +34,7 @@ pub struct Review {
 
 /// An object as it would be stored.
 pub struct Object {
-    /// Which one.
+    /// The namespace and name of the object.
     pub key: Key,
     /// The field metadata.uid.
     pub uid: String,
@@ -55,7 +55,7 @@ impl Object {
     }
 }
 
-/// What is reviewed.
+/// The object that is to be made or changed.
 pub enum Subject {
     /// The review is about an Ingress.
     Ingress(Box<Ingress>),
@@ -93,7 +93,7 @@ struct GroupVersionKind {
     kind: String,
 }
 
-/// Reads a body.
+/// Reads the AdmissionReview in a request's body.
 pub fn read(body: &[u8]) -> Result<Review, Refusal> {
     // What is skipped is not looked at, and JSON is UTF-8 everywhere.
     let text = str::from_utf8(body).map_err(|error| Refusal::Unparsable(error.to_string()))?;
@@ -179,7 +179,7 @@ fn object_of<T: serde::de::DeserializeOwned>(
     Ok(envelope.request.and_then(|request| Some((request.namespace, request.object?))))
 }
 
-/// Writes an answer.
+/// Writes the AdmissionReview that answers the request with this uid.
 pub fn write(uid: &str, outcome: &ReviewOutcome) -> Vec<u8> {
     let mut response = AdmissionResponse::invalid("");
     response.uid = uid.into();

@@ -13,7 +13,7 @@ pub struct Answer {
     pub headers: Vec<(String, String)>,
     /// Length and digest of the body.
     pub body: String,
-    /// What TLS showed.
+    /// The certificate that the gateway showed; `None`: the request went without TLS.
     pub certificate: Option<Certificate>,
 }
 
@@ -60,7 +60,7 @@ pub enum Aspect {
     Answer,
     /// The status codes differ.
     Status,
-    /// Where a redirect leads.
+    /// The `Location` headers differ.
     Location,
     /// The certificate of the handshake.
     Certificate,

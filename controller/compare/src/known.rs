@@ -8,7 +8,7 @@ use crate::requests::Request;
 pub struct Known {
     /// Its name in the report.
     pub name: &'static str,
-    /// What differs, and why.
+    /// What differs, and why, as a sentence of the report.
     pub what: &'static str,
     /// The page that tells it.
     pub page: &'static str,

@@ -16,7 +16,7 @@ const VALUE_BYTES: usize = 100;
 /// The result of a comparison.
 #[derive(Debug, Default, Serialize)]
 pub struct Report {
-    /// Requests that were asked.
+    /// How many requests both gateways were asked.
     pub requests: usize,
     /// Those with the same answer.
     pub same: usize,
@@ -56,7 +56,7 @@ pub struct Group {
 pub struct Fold {
     /// How many requests.
     pub count: usize,
-    /// What differs, and why.
+    /// What differs, and why, as a sentence of the report.
     pub what: &'static str,
     /// The page that tells it.
     pub page: &'static str,

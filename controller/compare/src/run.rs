@@ -38,15 +38,15 @@ pub struct Progress {
     pub different: usize,
 }
 
-/// Why nothing was compared.
+/// The reason for which nothing was compared.
 #[derive(Debug, thiserror::Error)]
 pub enum CompareError {
     /// A gateway does not listen.
     #[error("{gateway}: {why}: check that this is the gateway's address")]
     Gateway {
-        /// Which one.
+        /// The gateway, as the command line names it.
         gateway: String,
-        /// What happened.
+        /// What happened to the connection.
         why: String,
     },
     /// There is nothing to ask.

@@ -44,7 +44,7 @@ pub async fn run(socket: PathBuf, mut settings: watch::Receiver<Exporter>, count
     }
 }
 
-/// Where spans go.
+/// The collector that spans are sent to.
 struct Collector {
     exporter: Exporter,
     endpoint: String,

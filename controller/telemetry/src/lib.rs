@@ -56,7 +56,7 @@ impl Telemetry {
         });
     }
 
-    /// What became of spans.
+    /// How many spans were exported, refused or dropped until now.
     pub fn counts(&self) -> Arc<Counts> {
         self.counts.clone()
     }

@@ -37,12 +37,12 @@ impl Waiting {
         taken.into_iter().map(|(_, span)| span).collect()
     }
 
-    /// How many wait.
+    /// How many spans wait to be exported.
     pub fn len(&self) -> usize {
         self.spans.len()
     }
 
-    /// Whether none waits.
+    /// Whether no span waits to be exported.
     pub fn is_empty(&self) -> bool {
         self.spans.is_empty()
     }

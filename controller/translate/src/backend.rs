@@ -304,7 +304,7 @@ impl Endpoints {
         denied
     }
 
-    /// Those that are used.
+    /// The endpoints that are used: the near ones where nearness is preferred, else all.
     fn finish(self, prefers: Option<Nearness>) -> Vec<Endpoint> {
         nearness::choose(self.all, prefers)
     }

@@ -15,7 +15,7 @@ use oxigress_settings::{self as settings, Settings};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Who wants what.
+/// Which Secrets, ConfigMaps and other objects each object refers to.
 pub struct ReferenceIndex {
     options: Options,
     settings: Settings,

@@ -40,7 +40,7 @@ use oxigress_settings::grammar::url;
 use oxigress_settings::tracing::Exporter;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Who names policies.
+/// What names policies: a host's rules or those of Gateways' listeners.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum PolicyHolder {
     /// The rules of a host.
@@ -58,7 +58,7 @@ pub(crate) enum BundleSource {
     Gateways,
 }
 
-/// Translates one change after the other.
+/// Keeps the snapshot and what each part of it was made from, and brings it up to date with each change.
 pub struct Translator {
     pub(crate) options: Options,
     pub(crate) settings: Settings,
@@ -72,13 +72,13 @@ pub struct Translator {
     /// Who claims a host, oldest first.
     pub(crate) claimants: BTreeMap<HostPattern, SmallSet<(i64, Key)>>,
     pub(crate) spec_owners: SpecOwners,
-    /// Hosts and the backends they lead to.
+    /// The backends that the rules of each host lead to.
     pub(crate) leads: Relation<HostPattern, HostBackend>,
     pub(crate) backend_specs: BTreeMap<BackendId, BackendSpec>,
     pub(crate) default_backend: Option<BackendRef>,
     pub(crate) secrets: Relation<HostPattern, Key>,
     pub(crate) names: Relation<HostPattern, CertificateId>,
-    /// The wildcards for which somebody shows a certificate.
+    /// The certificates that are shown for wildcards, which hosts below them may be shown too.
     pub(crate) above: BTreeMap<HostPattern, CertificateAbove>,
     /// The hosts of Ingresses by the wildcard above them.
     pub(crate) below: BTreeMap<HostPattern, BTreeSet<HostPattern>>,
@@ -87,7 +87,7 @@ pub struct Translator {
     pub(crate) is_new_external_names: bool,
     /// Ingresses and the objects that their annotations name.
     pub(crate) referred: Relation<Key, ObjectRef>,
-    /// Hosts and those that follow them.
+    /// The aliases of each host, which are served as that host is.
     pub(crate) aliases: Relation<HostPattern, Alias>,
     pub(crate) policies: Relation<PolicyHolder, PolicyId>,
     /// What is served of the Gateway API.

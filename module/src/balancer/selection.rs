@@ -6,7 +6,7 @@ use crate::request::Request;
 use crate::route::Live;
 use crate::route::RequestFacts;
 use crate::system::memory::wall_clock_milliseconds;
-use crate::zone::records::Held;
+use crate::zone::records::GuardedRecords;
 use crate::zone::retired;
 use oxigress_core::balancer::cookie::{self, RequestView};
 use oxigress_core::balancer::hash_key;
@@ -80,7 +80,9 @@ pub fn set_cookie(
         user_agent: request.header(b"user-agent"),
         now_seconds: wall_clock_milliseconds() / 1_000,
     };
-    if !router::is_named(&Held(&guard), request.host()) && !cookie::is_given(&affinity, &asked) {
+    if !router::is_named(&GuardedRecords(&guard), request.host())
+        && !cookie::is_given(&affinity, &asked)
+    {
         asked.host = None;
     }
     cookie::is_given(&affinity, &asked).then(|| cookie::set_cookie(&affinity, &asked, key))

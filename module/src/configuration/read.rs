@@ -5,7 +5,7 @@ use crate::configuration::answer::Answer;
 use crate::configuration::answer::tag;
 use crate::request::spans;
 use crate::worker::Worker;
-use crate::zone::records::Held;
+use crate::zone::records::GuardedRecords;
 use nginx::ssl::sha256;
 use oxigress_core::model::{BackendId, Endpoint, EndpointSet};
 use oxigress_core::record::{CertificateView, EndpointsView, Kind, Records, decode_backend};
@@ -47,7 +47,7 @@ pub fn status(worker: &Worker) -> Answer {
 /// `GET /configuration/general`: what was posted.
 pub fn general(worker: &Worker) -> Answer {
     let guard = worker.reader().read();
-    let posted = Held(&guard).value(Kind::General, b"").unwrap_or(b"{}");
+    let posted = GuardedRecords(&guard).value(Kind::General, b"").unwrap_or(b"{}");
     Answer { body: posted.to_vec(), ..Answer::json(200, &json!({})) }
 }
 
@@ -68,7 +68,7 @@ pub fn certificate(worker: &Worker, query: &[u8]) -> Answer {
         return Answer::problem(400, "Hostname must be specified.");
     };
     let guard = worker.reader().read();
-    let records = Held(&guard);
+    let records = GuardedRecords(&guard);
     let facts = tls::exact_certificate_id(&records, hostname)
         .and_then(|id| records.value(Kind::Certificate, id))
         .and_then(|value| CertificateView(value).chain())

@@ -2,7 +2,7 @@
 
 use crate::request::Request;
 use crate::request::policies::Compiled;
-use crate::zone::records::Held;
+use crate::zone::records::GuardedRecords;
 use oxigress_core::decision::CompiledPolicies;
 use oxigress_core::http::header;
 use oxigress_core::model::policy::{Cors, EditAction, Policies, ResponseEdit};
@@ -90,7 +90,7 @@ fn remove(request: &Request<'_>, edit: &ResponseEdit) {
 /// Strict-Transport-Security, for what went over TLS.
 pub fn secure(request: &Request<'_>) -> bool {
     let guard = request.worker().reader().read();
-    match SettingsView::of(&Held(&guard)).hsts() {
+    match SettingsView::of(&GuardedRecords(&guard)).hsts() {
         Some(value) => request.set_response_header(b"Strict-Transport-Security", value),
         None => true,
     }

@@ -228,9 +228,9 @@ impl Piece {
                 None => None,
             },
             Piece::Known(known, index) => match known.find(out, request) {
-                Found::Written => return,
-                Found::Value(value) => value,
-                Found::Unknown => request.variable_at(*index),
+                ValueSource::Written => return,
+                ValueSource::Value(value) => value,
+                ValueSource::Unknown => request.variable_at(*index),
             },
             Piece::Lasting(index) => lasting(request, *index),
             Piece::OfTls(index) => of_tls(request, *index),
@@ -257,7 +257,7 @@ fn of_tls<'r>(request: &Request<'r>, index: VariableIndex) -> Option<&'r [u8]> {
 }
 
 /// What the request itself says of a variable.
-enum Found<'r> {
+enum ValueSource<'r> {
     /// A number, a time or an address, which was appended.
     Written,
     /// The value, if there is one.
@@ -268,41 +268,41 @@ enum Found<'r> {
 
 impl Known {
     #[inline(always)]
-    fn find<'r>(self, out: &mut Vec<u8>, request: &Request<'r>) -> Found<'r> {
+    fn find<'r>(self, out: &mut Vec<u8>, request: &Request<'r>) -> ValueSource<'r> {
         let value = match self {
             Known::Header(header) => return request.sole_header(header).into(),
             Known::Rare(length) => {
                 let is_sent = request.headers().any(|(name, _)| name.len() == length);
-                return if is_sent { Found::Unknown } else { Found::Value(None) };
+                return if is_sent { ValueSource::Unknown } else { ValueSource::Value(None) };
             }
             Known::User => {
                 let is_sent = request.sole_header(Sole::Authorization) != Some(None);
-                return if is_sent { Found::Unknown } else { Found::Value(None) };
+                return if is_sent { ValueSource::Unknown } else { ValueSource::Value(None) };
             }
             Known::Target => request.target(),
             // There is nothing to escape in these.
             Known::ClientAddress => {
                 out.extend_from_slice(request.client_text());
-                return Found::Written;
+                return ValueSource::Written;
             }
             Known::LocalTime => {
                 request.write_local_time(out);
-                return Found::Written;
+                return ValueSource::Written;
             }
             Known::RequestLine => match request.request_line() {
                 Some(line) => line,
-                None => return Found::Unknown,
+                None => return ValueSource::Unknown,
             },
             Known::AttemptAddress => match request.only_attempt() {
                 Some(attempt) => attempt.address,
-                None => return Found::Unknown,
+                None => return ValueSource::Unknown,
             },
             number => {
                 let is_written = number.write(out, request).is_some();
-                return if is_written { Found::Written } else { Found::Unknown };
+                return if is_written { ValueSource::Written } else { ValueSource::Unknown };
             }
         };
-        Found::Value(Some(value))
+        ValueSource::Value(Some(value))
     }
 
     /// Appends a number or a time; `None`: only nginx can say it.
@@ -325,9 +325,9 @@ impl Known {
     }
 }
 
-impl<'r> From<Option<Option<&'r [u8]>>> for Found<'r> {
+impl<'r> From<Option<Option<&'r [u8]>>> for ValueSource<'r> {
     #[inline]
     fn from(value: Option<Option<&'r [u8]>>) -> Self {
-        value.map_or(Found::Unknown, Found::Value)
+        value.map_or(ValueSource::Unknown, ValueSource::Value)
     }
 }

@@ -13,7 +13,7 @@ use crate::headers::interim::Interim;
 use crate::headers::responses::Sharing;
 use crate::parts::{Features, Has, Parts};
 use crate::request::policies::Cache;
-use crate::route::facts::Kept;
+use crate::route::facts::DecisionCache;
 use crate::route::location::Locations;
 use crate::route::mirror::{Copied, Mirrored};
 use crate::stream::open::Open;
@@ -53,7 +53,7 @@ parts! {
         host_policies: client_certificate::Parsed,
         bundles: bundles::Parsed,
         policies: Cache,
-        decisions: Kept,
+        decisions: DecisionCache,
         buffers: buffers::Counted,
         known_passwords: Known,
         password_checks: Checks,
@@ -107,7 +107,7 @@ impl Parts for Features {
             host_policies: client_certificate::parsed(),
             bundles: bundles::Parsed::default(),
             policies: Cache::default(),
-            decisions: Kept::default(),
+            decisions: DecisionCache::default(),
             buffers: buffers::Counted::new(core),
             known_passwords: Known::new([random(), random()]),
             password_checks: Checks::default(),

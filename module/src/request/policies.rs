@@ -6,7 +6,7 @@
 
 use crate::parts::{Features, Has, OfPolicies, Parts};
 use crate::worker::Worker;
-use crate::zone::records::Held;
+use crate::zone::records::GuardedRecords;
 use crate::zone::records::Identity;
 use oxigress_core::cache;
 use oxigress_core::decision::CompiledPolicies;
@@ -128,11 +128,12 @@ pub fn find(worker: &Worker, guard: &Guard<'_>, id: &[u8]) -> Option<Rc<Compiled
     if let Some(entry) = found.filter(|entry| *entry.id == *id) {
         // A bundle may have gone since.
         let compiled = Some(entry.compiled.clone());
-        return compiled.filter(|compiled| has_all(&Held(guard), compiled.source.bundles()));
+        return compiled
+            .filter(|compiled| has_all(&GuardedRecords(guard), compiled.source.bundles()));
     }
     // It was checked before it was published.
     let source = decode_policies(record.value())?;
-    if !has_all(&Held(guard), source.bundles()) {
+    if !has_all(&GuardedRecords(guard), source.bundles()) {
         return None;
     }
     let compiled = Rc::new(Compiled::new(id, source));

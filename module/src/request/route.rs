@@ -85,7 +85,7 @@ impl<'a> Names<'a> {
 /// A route as it is kept.
 #[derive(Clone, Copy)]
 pub(crate) struct Route {
-    /// Held by [`Held`]; null: the rule has none.
+    /// HeldPolicies by [`HeldPolicies`]; null: the rule has none.
     policies: *const Compiled,
     /// Null: the rule's path is no pattern.
     captured: *const Captured,
@@ -152,14 +152,14 @@ struct Captured {
 
 /// Holds a request's policies until its pool goes, and finds its context again: nginx forgets what modules keep
 /// with a request when it redirects it internally.
-struct Held {
+struct HeldPolicies {
     here: EventLoop,
     request: *const nginx::Request,
     context: *const Context,
     policies: Option<Rc<Compiled>>,
 }
 
-impl Drop for Held {
+impl Drop for HeldPolicies {
     fn drop(&mut self) {
         let Some(policies) = self.policies.take() else { return };
         match worker::current(self.here) {
@@ -235,14 +235,14 @@ impl<'r> Request<'r> {
         // A request that is redirected internally may be routed again, and holds both.
         let pointer = Rc::as_ptr(&policies);
         let (here, request) = (self.nginx().event_loop(), std::ptr::from_ref(self.nginx()));
-        let held = Held { here, request, context, policies: Some(policies) };
+        let held = HeldPolicies { here, request, context, policies: Some(policies) };
         self.nginx().pool().keep(held).map(|_| pointer)
     }
 
     /// The context that was kept before an internal redirect, with the newest policies.
     pub(crate) fn context_from_before(&self) -> Option<&'r Context> {
         // A subrequest has the pool of its main request.
-        let mut all = self.nginx().pool().kept::<Held>();
+        let mut all = self.nginx().pool().kept::<HeldPolicies>();
         let held = all.find(|held| std::ptr::eq(held.request, self.nginx()))?;
         // SAFETY: in the pool that holds it, too.
         Some(unsafe { &*held.context })

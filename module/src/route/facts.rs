@@ -25,7 +25,7 @@ use std::rc::Rc;
 
 /// What a worker keeps for decisions.
 #[derive(Default)]
-pub struct Kept {
+pub struct DecisionCache {
     /// Compiled patterns of paths and traffic splits.
     patterns: Patterns,
     /// The last generation that was asked for blocked clients, and its answer.
@@ -94,7 +94,7 @@ impl<'g> Generation<'g> for Live<'g> {
 
     #[inline]
     fn patterns(&self) -> &Patterns {
-        &self.worker.part::<Kept>().patterns
+        &self.worker.part::<DecisionCache>().patterns
     }
 
     #[inline]
@@ -126,7 +126,7 @@ impl<'g> Generation<'g> for Live<'g> {
 
     #[inline]
     fn server(&self, host: &[u8]) -> Option<(Record<'g>, ServerMatch)> {
-        let (guard, kept) = (self.guard, self.worker.part::<Kept>());
+        let (guard, kept) = (self.guard, self.worker.part::<DecisionCache>());
         let server = kept.servers.find(guard.generation(), host, || {
             let server = find_server(host, |pattern| self.record(Kind::Server, pattern));
             match server {
@@ -139,14 +139,15 @@ impl<'g> Generation<'g> for Live<'g> {
 
     #[inline]
     fn has_certificate(&self, host: &[u8]) -> bool {
-        let kept = self.worker.part::<Kept>();
+        let kept = self.worker.part::<DecisionCache>();
         let generation = self.guard.generation();
         kept.certificates.find(generation, host, || tls::has_certificate(self, host))
     }
 
     #[inline]
     fn blocks_clients(&self) -> bool {
-        let (kept, generation) = (&self.worker.part::<Kept>().blocks, self.guard.generation());
+        let (kept, generation) =
+            (&self.worker.part::<DecisionCache>().blocks, self.guard.generation());
         let (known, answer) = kept.get();
         if known == generation {
             return answer;
@@ -164,7 +165,7 @@ pub fn live_endpoints<'g>(
     guard: &'g Guard<'_>,
     backend: &[u8],
 ) -> Option<Record<'g>> {
-    let kept = worker.part::<Kept>();
+    let kept = worker.part::<DecisionCache>();
     let place = kept.endpoints.find(guard.generation(), backend, || {
         let record = guard.get(Kind::Endpoints as u8, backend);
         record.map_or_else(RecordPlace::default, |record| guard.place(&record))

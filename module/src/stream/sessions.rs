@@ -5,7 +5,7 @@ use crate::balancer::outcome::AttemptOutcome;
 use crate::balancer::selection;
 use crate::request::route::EndpointSetRef;
 use crate::worker::Worker;
-use crate::zone::records::Held;
+use crate::zone::records::GuardedRecords;
 use crate::zone::retired;
 use nginx::stream::Session;
 use oxigress_core::balancer::statistics::Failure;
@@ -55,11 +55,14 @@ impl<'s> Arrived<'s> {
     fn decide<T>(
         &self,
         worker: &Worker,
-        find: impl FnOnce(&Held<'_>, &session::Arrival<'_>) -> T,
+        find: impl FnOnce(&GuardedRecords<'_>, &session::Arrival<'_>) -> T,
     ) -> T {
         let guard = worker.reader().read();
         let (port, random) = (self.port, worker.random());
-        find(&Held(&guard), &session::Arrival { port, address: &|| self.address(), random })
+        find(
+            &GuardedRecords(&guard),
+            &session::Arrival { port, address: &|| self.address(), random },
+        )
     }
 
     /// The backend that it goes to: by its server name, where TLS has ended here, else by its port. `copy` takes the id out of

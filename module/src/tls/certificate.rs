@@ -3,7 +3,7 @@
 //! Parsing a key costs more than the rest of a handshake, so each worker keeps what it has parsed.
 
 use crate::worker::Worker;
-use crate::zone::records::Held;
+use crate::zone::records::GuardedRecords;
 use nginx::ssl::handshake::ServerName;
 use nginx::ssl::pem::KeyPair;
 use oxigress_core::cache::Cache;
@@ -26,7 +26,9 @@ pub fn parsed() -> Parsed {
 /// `false` ends the handshake.
 pub fn choose(worker: &Worker, handshake: &ServerName<'_>) -> bool {
     let guard = worker.reader().read();
-    let Some(id) = tls::certificate_id(&Held(&guard), handshake.name()) else { return true };
+    let Some(id) = tls::certificate_id(&GuardedRecords(&guard), handshake.name()) else {
+        return true;
+    };
     let Some(record) = guard.get(Kind::Certificate as u8, id) else { return true };
     let Ok(mut cache) = worker.part::<Parsed>().try_borrow_mut() else { return false };
     let parsed = cache.get(id, record.generation(), || parse(CertificateView(record.value())));

@@ -11,7 +11,7 @@ use crate::request::Request;
 use crate::tls::bundles;
 use crate::tls::handshake::{Handshake, begin_without_policy};
 use crate::worker::Worker;
-use crate::zone::records::Held;
+use crate::zone::records::GuardedRecords;
 use nginx::ssl::handshake::ClientHello;
 use oxigress_core::cache::Cache;
 use oxigress_core::decision::{CompiledHostPolicy, Unusable};
@@ -85,7 +85,7 @@ pub fn find(
     let Some(record) = tls::find_policy(name, look) else { return Ok(None) };
     let mut cache = worker.part::<Parsed>().try_borrow_mut().map_err(|_| Unusable)?;
     // A bundle may have gone since, or not be there yet.
-    let is_whole = |policy: &TlsPolicy| has_all(&Held(guard), policy.bundles());
+    let is_whole = |policy: &TlsPolicy| has_all(&GuardedRecords(guard), policy.bundles());
     let made = cache.get(record.key(), record.generation(), || {
         let source = decode_tls(record.value()).filter(&is_whole)?;
         let bytes = POLICY_BYTES + record.value().len();

@@ -8,9 +8,9 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// The records of a generation that a guard holds.
-pub struct Held<'g>(pub &'g Guard<'g>);
+pub struct GuardedRecords<'g>(pub &'g Guard<'g>);
 
-impl<'g> Records<'g> for Held<'g> {
+impl<'g> Records<'g> for GuardedRecords<'g> {
     #[inline]
     fn value(&self, kind: Kind, key: &[u8]) -> Option<&'g [u8]> {
         self.0.get(kind as u8, key).map(|record| record.value())

@@ -28,7 +28,7 @@ const RESTY_WAF: Old =
     Gone("lua-resty-waf ended with 0.24: put a web application firewall before the gateway");
 const FAILS: Old = Gone("it ended with 0.24: use proxy-next-upstream");
 
-/// Whole names.
+/// The old annotations by their whole names.
 const NAMES: [(&str, Old); 18] = [
     (
         "add-base-url",
@@ -55,7 +55,7 @@ const NAMES: [(&str, Old); 18] = [
     ("vts-filter-key", Gone("it ended with 0.16: read the metrics of Prometheus")),
     ("websocket-services", Anyway),
 ];
-/// Beginnings of names.
+/// The old annotations by what their names begin with.
 const PREFIXES: [(&str, Old); 4] = [
     ("global-rate-limit", GLOBAL_LIMIT),
     ("influxdb-", INFLUXDB),

@@ -21,7 +21,7 @@ use value::Value;
 /// A longer value of an annotation is refused.
 const MAX_VALUE_BYTES: usize = 64 * 1024;
 
-/// What surrounds an Ingress while its annotations are read.
+/// The Ingress whose annotations are read, and what they may name.
 #[derive(Clone, Copy)]
 pub struct IngressContext<'a> {
     /// What its annotations may name.
@@ -36,9 +36,9 @@ pub struct IngressContext<'a> {
 
 /// The annotations of one Ingress, by name.
 pub struct Reader<'a> {
-    /// What surrounds the Ingress.
+    /// The Ingress itself, and what its annotations may name.
     pub context: IngressContext<'a>,
-    /// What there is to say.
+    /// Notes about annotations that are not served as they say.
     pub notes: Vec<Note>,
     /// The Secrets, ConfigMaps and Services that were looked at: a change of any may change what is read.
     pub referred: BTreeSet<ObjectRef>,

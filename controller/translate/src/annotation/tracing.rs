@@ -6,7 +6,7 @@ use super::reader::Reader;
 use oxigress_core::model::policy::{Policies, Template};
 use oxigress_settings::grammar::is_word;
 
-/// Reads them.
+/// Reads the annotations about tracing.
 pub fn read(reader: &mut Reader<'_>, policies: &mut Policies) {
     let mut is_on = policies.tracing.is_some();
     reader.flag("enable-opentelemetry", &mut is_on);

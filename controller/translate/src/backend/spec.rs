@@ -33,7 +33,7 @@ pub struct BackendSpec {
 /// What sets a backend apart.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Override {
-    /// How endpoints are chosen.
+    /// By which algorithm, hash or cookie endpoints are chosen.
     pub balancing: Arc<Balancing>,
     /// Backends of canaries that take a part of its requests.
     pub alternatives: Vec<BackendId>,

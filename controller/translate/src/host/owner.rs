@@ -54,7 +54,7 @@ impl Sealed {
 /// The Ingresses whose settings hold for a host, oldest first.
 #[derive(Clone, Debug)]
 pub struct Owner<'a> {
-    /// None: everybody is.
+    /// The namespace that owns the host; `None`: with `--host-ownership=shared` every namespace does.
     namespace: Option<String>,
     mains: Vec<&'a Claims>,
 }
@@ -118,21 +118,21 @@ impl<'a> Owner<'a> {
 /// The oldest route or listener of a Gateway that names a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GatewayClaim {
-    /// Its creation and its name.
+    /// When the oldest object was created, and its name.
     pub age: Age,
-    /// That of a route, or Gateway.
+    /// The kind of that object: one of the routes, or Gateway.
     pub kind: Kind,
     /// The oldest route that names the host, and its kind.
     pub route: Option<(Age, Kind)>,
 }
 
 impl GatewayClaim {
-    /// That of a route.
+    /// The claim of a route that names the host.
     pub fn of_route(age: Age, kind: Kind) -> Self {
         GatewayClaim { route: Some((age.clone(), kind)), age, kind }
     }
 
-    /// That of a Gateway with a listener for the host.
+    /// The claim of a Gateway that has a listener for the host.
     pub fn of_listener(age: Age) -> Self {
         GatewayClaim { age, kind: Kind::Gateway, route: None }
     }
@@ -156,13 +156,13 @@ impl GatewayClaim {
 #[derive(Clone, Debug)]
 pub struct HostView<'a> {
     mode: HostOwnership,
-    /// What makes its namespace the owner, if that is no Ingress.
+    /// The route or Gateway whose namespace owns the host; `None`: an Ingress is older.
     older_gateway: Option<&'a GatewayClaim>,
     /// The Ingresses whose settings hold.
     pub owner: Owner<'a>,
-    /// The Ingresses whose paths are served.
+    /// The Ingresses whose paths are served, canaries aside.
     pub mains: Vec<&'a Claims>,
-    /// Who wants a part of these paths.
+    /// The canaries, which want a part of the requests of these paths.
     pub canaries: Vec<&'a Claims>,
     /// Ingresses of other namespaces, with paths for the host; canaries only where they are refused.
     other_namespaces: Vec<&'a Claims>,
@@ -295,7 +295,7 @@ pub fn is_well_known(pattern: &PathPattern) -> bool {
     }
 }
 
-/// The owner asks for other client certificates, or for none.
+/// Whether the owner asks for other client certificates than an Ingress of another namespace, or for none.
 fn lacks_client(said: &HostSettings, owner: &HostSettings) -> bool {
     match (&said.client_tls.client, &owner.client_tls.client) {
         (None, _) => false,
@@ -371,7 +371,7 @@ fn whose(host: &HostPattern, kind: Kind, by: &Key) -> String {
     )
 }
 
-/// What a host is served from.
+/// Whose rules are served for a host: those that name it, or those of a host that it is an alias of.
 #[derive(Debug)]
 pub enum ServedFrom<'a> {
     /// Its own claims; none of them: nobody names it, or canaries alone.
@@ -385,16 +385,16 @@ pub enum ServedFrom<'a> {
     },
 }
 
-/// The owner of a host and what is served for it.
+/// Who owns a host, and whose rules are served for it.
 #[derive(Debug)]
 pub struct OwnerDecision<'a> {
-    /// What the host is served from.
+    /// Whose rules are served for the host.
     pub served_from: ServedFrom<'a>,
-    /// The oldest object that names it; None: nobody does.
+    /// The oldest object that names the host, which makes its namespace the owner; `None`: no object does.
     pub by: Option<Age>,
     /// The kind of that object.
     pub kind: Kind,
-    /// What there is to say to those who name it too.
+    /// Notes for Ingresses of other namespaces that name the host too.
     pub notes: Vec<(Key, Note)>,
 }
 

@@ -52,7 +52,7 @@ impl<'a> HostUpstreamTls<'a> {
         found
     }
 
-    /// Nobody says anything.
+    /// Whether no Ingress of the host has proxy-ssl-* annotations.
     pub fn is_empty(&self) -> bool {
         self.first.is_none()
     }

@@ -31,7 +31,7 @@ const MANY_NAMESPACES: usize = 1_000;
 
 type Text = (Meaning, Arc<str>);
 
-/// What came of a pattern.
+/// What a pattern costs, and whether it compiles, as an earlier review has found out.
 struct ReviewedPattern {
     price: Result<u64, Invalid>,
     /// `None`: it was only read.
@@ -49,7 +49,7 @@ pub struct Reviews {
     namespace: String,
     /// When it began; `None`: none did.
     now: Option<Instant>,
-    /// Something was not compiled.
+    /// Whether a pattern of this review was not compiled, since the budget was spent.
     is_spent: bool,
 }
 

@@ -18,7 +18,7 @@ const MOST_STATUSES: usize = 20;
 
 const TOO_MANY: &str = "more than 200 changes of headers are too many";
 
-/// `proxy_set_header`.
+/// Takes over a `proxy_set_header` directive.
 pub fn request(name: &str, value: &str, policies: &mut Policies) -> Result {
     let is = |known: &str| is_alike(name.as_bytes(), known.as_bytes());
     let own = "the gateway sets this header itself";
@@ -91,7 +91,7 @@ pub fn withhold_all(directives: &[Directive], policies: &mut Policies) -> bool {
     policies.request_headers.len() <= MOST
 }
 
-/// `add_header`.
+/// Takes over an `add_header` directive.
 pub fn add(name: &str, value: &str, always: bool, policies: &mut Policies) -> Result {
     free(name)?;
     let is = |known: &str| name.eq_ignore_ascii_case(known);
@@ -104,13 +104,13 @@ pub fn add(name: &str, value: &str, always: bool, policies: &mut Policies) -> Re
     push(policies, [ResponseEdit { name, action, value, statuses }])
 }
 
-/// `proxy_hide_header`.
+/// Takes over a `proxy_hide_header` directive.
 pub fn hide(name: &str, policies: &mut Policies) -> Result {
     free(name)?;
     push(policies, [edit(name, EditAction::Hide)?])
 }
 
-/// `more_set_headers` or `more_clear_headers`.
+/// Takes over a `more_set_headers` or `more_clear_headers` directive.
 pub fn more(sets: bool, words: &[&str], policies: &mut Policies) -> Result {
     let (mut edits, mut statuses) = (Vec::new(), Vec::new());
     let room = MOST.saturating_sub(policies.response_edits.len());

@@ -93,7 +93,7 @@ fn one(name: &str, words: &[&str], policies: &mut Policies) -> Result {
     }
 }
 
-/// What `return` answers.
+/// Takes over a `return` directive.
 fn answer(words: &[&str], policies: &mut Policies) -> Result {
     let is_url =
         |text: &str| ["http://", "https://", "$scheme"].iter().any(|start| text.starts_with(start));

@@ -27,7 +27,7 @@ struct Lists {
 }
 
 impl Networks {
-    /// Takes a line.
+    /// Takes over an `allow` or `deny` directive.
     pub fn add(&mut self, allows: bool, words: &[&str]) -> Result {
         let [word] = words else { return impossible("it has one address or network") };
         let network = match *word {

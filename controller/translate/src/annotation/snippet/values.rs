@@ -12,7 +12,7 @@ pub struct Left<'d> {
     pub directive: &'d Directive,
     /// Why it is not carried out; `None`: it is in no dialect.
     pub why: Option<String>,
-    /// What is lost.
+    /// What is lost when the directive is left out.
     pub loss: Loss,
 }
 
@@ -59,7 +59,7 @@ pub fn size(text: &str) -> Result<u64> {
     bytes.map_or_else(|| impossible(format!("{text:?} is no size such as 8m")), Ok)
 }
 
-/// `on` or `off`.
+/// Reads `on` or `off`.
 pub fn flag(text: &str) -> Result<bool> {
     match text.to_ascii_lowercase().as_str() {
         "on" => Ok(true),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 pub struct Ids(BTreeMap<*const Policies, Option<PolicyId>>);
 
 impl Ids {
-    /// None: they say nothing.
+    /// The id of these policies; `None`: they say nothing, and no record is needed.
     pub fn of(&mut self, policies: &Arc<Policies>) -> Option<PolicyId> {
         self.0.entry(Arc::as_ptr(policies)).or_insert_with(|| id_of(policies)).clone()
     }
