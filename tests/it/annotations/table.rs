@@ -1,7 +1,10 @@
 //! Annotations from a manifest to an answer: the cases of `tables/annotations.txt`, and how many names they prove.
 
+mod asked;
+
 use anyhow::{Context, Result, ensure};
-use oxigress_tests::client::{Address, Request, Response, send};
+use asked::{Asked, arrived, expect};
+use oxigress_tests::client::{Address, Request, send};
 use oxigress_tests::controller::Controller;
 use oxigress_tests::endpoint::{Behaviour, Endpoint};
 use oxigress_tests::forwarder::pass_on;
@@ -10,7 +13,7 @@ use oxigress_tests::manifest::ingress_head;
 use oxigress_tests::pass;
 use oxigress_tests::place::Directory;
 use oxigress_tests::variables::Variables;
-use oxigress_tests::wait::{block_on, runtime, until};
+use oxigress_tests::wait::{block_on, until};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -195,77 +198,6 @@ impl Case<'_> {
     fn tell(&self, why: &anyhow::Error) -> String {
         format!("line {}{}: {:?}: {why:#}", self.table, self.line, self.proves)
     }
-}
-
-/// A request of a case.
-struct Asked {
-    address: Address,
-    request: Request,
-    times: usize,
-    at_once: usize,
-}
-
-impl Asked {
-    /// Of those that are sent at once, the answer with the highest status.
-    fn worst_answer(&self) -> Result<Response> {
-        let Asked { address, request, at_once, .. } = self;
-        let others: Vec<_> = (1..*at_once)
-            .map(|_| {
-                let (address, request) = (address.clone(), request.clone());
-                runtime().spawn(async move { send(&address, &request).await })
-            })
-            .collect();
-        let mut answer = block_on(send(address, request))?;
-        for other in others {
-            let other = block_on(other)??;
-            if other.status > answer.status {
-                answer = other;
-            }
-        }
-        Ok(answer)
-    }
-}
-
-/// How many requests endpoints have got.
-fn arrived(fixture: &Fixture, names: &str) -> Result<u64> {
-    names.split(' ').try_fold(0, |sum, name| {
-        let endpoint = fixture.variables.endpoints.get(name).context("an endpoint")?;
-        Ok(sum + endpoint.requests())
-    })
-}
-
-/// One expectation of a case.
-fn expect(
-    fixture: &Fixture,
-    answer: &Response,
-    part: &str,
-    (address, host): (&Address, &str),
-) -> Result<()> {
-    let seen = answer.text();
-    if let Some(target) = part.strip_prefix("logged ") {
-        fixture.is_logged(target)?;
-    } else if let Some(target) = part.strip_prefix("unlogged ") {
-        // A later request is in the log already.
-        let after = format!("/after{target}");
-        block_on(send(address, &Request::get("copies.test", &after)))?;
-        fixture.is_logged(&after)?;
-        let log = fixture.controller.error_log();
-        ensure!(!log.contains(&format!("GET {target} ")), "{target} is in the log");
-    } else if let Some(text) = part.strip_prefix('~') {
-        ensure!(seen.contains(text), "{text:?} is not in\n{seen}");
-    } else if let Some(text) = part.strip_prefix('!') {
-        ensure!(!seen.contains(text), "{text:?} is in\n{seen}");
-    } else {
-        let (name, value) = part.split_once(": ").context("a header")?;
-        let value = value.replace("$HOST", host);
-        let found = answer.header(name).unwrap_or_else(|| "-".into());
-        let holds = match value.strip_prefix('^') {
-            Some(start) => found.starts_with(start),
-            None => found == value,
-        };
-        ensure!(holds, "{name}: {found:?} instead of {value:?}");
-    }
-    Ok(())
 }
 
 /// The names in the table of docs/annotations.md, which the controller's unit tests keep true.

@@ -138,7 +138,7 @@ fn check_upstream_tls(tls: &UpstreamTls, checks: &dyn Checks) -> Result<(), Faul
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::specimen::NoChecks;
+    use crate::record::tests::NoChecks;
 
     #[test]
     fn numbers_that_nginx_would_go_wrong_with_are_refused() {

@@ -3,7 +3,7 @@
 
 use super::definition::{Checks, Fault};
 use super::table::{Kind, Operations, Record, RecordRef, TABLES};
-use super::tests::everything;
+use super::tests::{NoChecks, everything};
 use crate::model::Snapshot;
 use crate::record::{check, delta_records};
 use crate::wire::native::Patch;
@@ -23,27 +23,6 @@ impl Record for Specimens {
             [0, 0, 0, 0] => Err(Fault::new("", "a specimen is not zero")),
             _ => Ok(()),
         }
-    }
-}
-
-/// Takes everything.
-pub struct NoChecks;
-
-impl Checks for NoChecks {
-    fn pair(&self, _: &[u8], _: &[u8]) -> Result<(), String> {
-        Ok(())
-    }
-    fn cipher_list(&self, _: &str) -> Result<(), String> {
-        Ok(())
-    }
-    fn protocol(&self, _: &str) -> Result<(), String> {
-        Ok(())
-    }
-    fn bundle(&self, _: &[u8]) -> Result<(), String> {
-        Ok(())
-    }
-    fn bundle_id(&self, _: &str) -> crate::model::BundleId {
-        crate::model::BundleId::of_digest([0; 32])
     }
 }
 
