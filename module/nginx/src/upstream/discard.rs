@@ -24,17 +24,43 @@ const MAX_BYTES: usize = 64 * 1024;
 /// Longest wait for it: short bodies come with their head, or right behind it.
 const MAX_MSEC: ngx_msec_t = 100;
 
-pub(super) type Init = unsafe extern "C" fn(*mut c_void) -> ngx_int_t;
-pub(super) type Filter = unsafe extern "C" fn(*mut c_void, isize) -> ngx_int_t;
+type Init = unsafe extern "C" fn(*mut c_void) -> ngx_int_t;
+type Filter = unsafe extern "C" fn(*mut c_void, isize) -> ngx_int_t;
+
+/// nginx's callbacks for the body of a protocol, before which ours stand.
+pub(super) struct Stock {
+    init: Init,
+    filter: Cell<Option<Filter>>,
+    context: *mut c_void,
+}
+
+impl Stock {
+    /// Those of an answer; `None`: it has none.
+    pub(super) fn of(upstream: &Upstream) -> Option<Self> {
+        let (init, filter, context) =
+            upstream.peek(|raw| (raw.input_filter_init, raw.input_filter, raw.input_filter_ctx));
+        Some(Stock { init: init?, filter: Cell::new(filter), context })
+    }
+
+    /// What nginx does before the body.
+    pub(super) fn begin(&self) -> Code {
+        // SAFETY: nginx's own callback, with what it expects.
+        Code(unsafe { (self.init)(self.context) })
+    }
+
+    /// What it does with a part of the body.
+    pub(super) fn filter(&self, bytes: isize) -> Code {
+        let Some(filter) = self.filter.get() else { return Code::ERROR };
+        // SAFETY: nginx's own callback, with what it expects.
+        Code(unsafe { filter(self.context, bytes) })
+    }
+}
 
 /// A body that is being dropped, in the pool of the request.
 struct Discard<'r> {
     request: &'r Request,
     upstream: &'r Upstream,
-    /// nginx's callbacks for the protocol, which ours stand before.
-    init: Init,
-    filter: Cell<Option<Filter>>,
-    context: *mut c_void,
+    stock: Stock,
     bytes: Cell<usize>,
     until_msec: ngx_msec_t,
 }
@@ -63,11 +89,10 @@ impl Request {
         };
         // Without a body nginx keeps the connection by itself.
         let is_over = upstream.keeps_alive() || upstream.closes();
-        let (init, context) = upstream.peek(|raw| (raw.input_filter_init, raw.input_filter_ctx));
-        let Some(init) = init.filter(|_| is_taken && !is_over) else { return };
+        let Some(stock) = Stock::of(upstream).filter(|_| is_taken && !is_over) else { return };
         let until_msec = global!(ngx_current_msec) + MAX_MSEC;
-        let (filter, bytes) = (Cell::new(None), Cell::new(0));
-        let discard = Discard { request: self, upstream, init, filter, context, bytes, until_msec };
+        let bytes = Cell::new(0);
+        let discard = Discard { request: self, upstream, stock, bytes, until_msec };
         let Some(discard) = self.pool().alloc(discard) else { return };
         let context = std::ptr::from_mut(discard).cast();
         upstream.poke(|raw| {
@@ -100,9 +125,8 @@ extern "C" fn begin_body(discard: &Discard<'_>) -> ngx_int_t {
     contain("begin_body", Code::ERROR, || {
         // Nothing is sent, also not at the end.
         discard.request.set_header_only(true);
-        // SAFETY: nginx's own callback, with what it expects.
-        let answer = Code(unsafe { (discard.init)(discard.context) });
-        discard.filter.set(discard.upstream.peek(|raw| raw.input_filter));
+        let answer = discard.stock.begin();
+        discard.stock.filter.set(discard.upstream.peek(|raw| raw.input_filter));
         discard.upstream.poke(|raw| raw.input_filter = Some(given_and(drop_part)));
         match answer == Code::OK && discard.upstream.buffer().unread_bytes() == 0 {
             true => discard.wait_shortly(),
@@ -115,9 +139,7 @@ extern "C" fn begin_body(discard: &Discard<'_>) -> ngx_int_t {
 /// nginx's callback for a part of the body, which stands behind the end of its buffer.
 extern "C" fn drop_part(discard: &Discard<'_>, bytes: isize) -> ngx_int_t {
     contain("drop_part", Code::ERROR, || {
-        let Some(filter) = discard.filter.get() else { return Code::ERROR };
-        // SAFETY: nginx's own callback, with what it expects.
-        let answer = Code(unsafe { filter(discard.context, bytes) });
+        let answer = discard.stock.filter(bytes);
         if answer != Code::OK {
             return answer;
         }

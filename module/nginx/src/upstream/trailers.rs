@@ -4,14 +4,13 @@
 //!
 //! Source:  ngx_http_grpc_filter.
 
-use super::discard::{Filter, Init};
+use super::discard::Stock;
 use crate::basic::callback::{given, given_and};
 use crate::basic::code::Code;
 use crate::basic::guard::contain;
 use crate::request::Request;
 use crate::sys::ngx_int_t;
 use crate::upstream::Upstream;
-use std::ffi::c_void;
 
 /// How much nginx may keep of trailers.
 #[derive(Clone, Copy, Debug)]
@@ -29,19 +28,15 @@ struct Bounded<'r> {
     request: &'r Request,
     upstream: &'r Upstream,
     bounds: TrailerBounds,
-    init: Init,
-    filter: Filter,
-    context: *mut c_void,
+    stock: Stock,
 }
 
 impl Request {
     /// Bounds the trailers of its answer. Nothing was sent yet. `None` when memory is out, or nginx has no filter for the body.
     pub fn bound_trailers(&self, bounds: TrailerBounds) -> Option<()> {
         let upstream = self.upstream()?;
-        let (init, filter, context) =
-            upstream.peek(|raw| (raw.input_filter_init, raw.input_filter, raw.input_filter_ctx));
-        let bounded =
-            Bounded { request: self, upstream, bounds, init: init?, filter: filter?, context };
+        let stock = Stock::of(upstream)?;
+        let bounded = Bounded { request: self, upstream, bounds, stock };
         let context = std::ptr::from_mut(self.pool().alloc(bounded)?).cast();
         upstream.poke(|raw| {
             raw.input_filter_init = Some(given(begin));
@@ -69,18 +64,13 @@ impl Bounded<'_> {
 
 /// nginx's callback before the body.
 extern "C" fn begin(bounded: &Bounded<'_>) -> ngx_int_t {
-    contain("begin", Code::ERROR, || {
-        // SAFETY: nginx's own callback, with what it expects.
-        Code(unsafe { (bounded.init)(bounded.context) })
-    })
-    .0
+    contain("begin", Code::ERROR, || bounded.stock.begin()).0
 }
 
 /// nginx's callback for a part of the body.
 extern "C" fn filter_part(bounded: &Bounded<'_>, bytes: isize) -> ngx_int_t {
     contain("filter_part", Code::ERROR, || {
-        // SAFETY: nginx's own callback, with what it expects.
-        let answer = Code(unsafe { (bounded.filter)(bounded.context, bytes) });
+        let answer = bounded.stock.filter(bytes);
         if !bounded.is_exceeded() {
             return answer;
         }
