@@ -13,7 +13,7 @@ use super::merge::{self, Place};
 use super::protocol::Protocol;
 use super::rank::{self, Age, Rank};
 use super::room::Room;
-use super::serve::Spot;
+use super::spots::Spot;
 use super::state::{GatewayState, Gateways, ListenerState, is_of_https};
 use super::{Beside, Built};
 use crate::Options;

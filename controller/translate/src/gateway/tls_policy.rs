@@ -5,7 +5,7 @@
 //! Tenancy: a policy, the Service that it is about, and the ConfigMap that it names are of one namespace, which is charged.
 //! Source:  BackendTLSPolicy of Gateway API v1.7.
 
-use super::target::is_watched;
+use super::target::{ToEndpoints, is_watched};
 use super::{Built, status};
 use crate::Options;
 use oxigress_core::model::policy::{HeaderValue, UpstreamTls};
@@ -25,18 +25,6 @@ const MAX_POLICIES: usize = 1_024;
 const DEPTH: u32 = 5;
 /// Most Gateways in a policy's status, as the API has it.
 const MAX_ANCESTORS: usize = 16;
-
-/// What the endpoints of a Service's port are spoken to with.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub enum ToEndpoints {
-    /// What the port says itself.
-    #[default]
-    Plain,
-    /// TLS.
-    Tls(Arc<UpstreamTls>),
-    /// Nothing: the policy cannot be honoured.
-    Refused,
-}
 
 /// The authorities in ConfigMaps: one that did not change is not read again.
 pub type Authorities = BTreeMap<Key, (Arc<ConfigMap>, Result<Named, String>)>;
