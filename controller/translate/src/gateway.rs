@@ -1,6 +1,6 @@
 //! The Gateway API to servers of listeners, and to what is said about each object.
 //!
-//! Shape:   [`build`] is one pure function: [`listener`] says which listeners are ours and stand, [`attach`] which routes attach to
+//! Shape:   [`build`] is one pure function: [`gateways`] says which listeners are ours and stand, [`attach`] which routes attach to
 //!          which of them, [`conflict`] which of two kinds of routes has a host, [`route`], [`filter`] and [`target`] what their rules mean, [`serve`] puts the rules of one host on one
 //!          port together, with those of Ingresses; [`sessions`] decides who has what is no request. The records are those of Ingresses: rules, policies, backends.
 //! Order:   of two rules with the same path and the same conditions the older object's is served, then the first by namespace
@@ -14,6 +14,7 @@ mod attach;
 mod charge;
 mod conflict;
 mod filter;
+mod gateways;
 mod grants;
 mod host;
 mod isolation;
@@ -29,14 +30,15 @@ mod route;
 mod serve;
 mod served;
 mod sessions;
+mod spots;
 mod state;
 mod status;
 mod target;
 mod tls_policy;
 mod work;
 
+pub use gateways::references;
 pub use host::intersection;
-pub use listener::references;
 pub use memo::Memo;
 pub use target::protocol_of;
 pub use tls_policy::{authorities_of, services};
@@ -171,12 +173,12 @@ pub fn build(
     let objects = &world.gateway_api;
     let mut built = Built::default();
     let mut old = memo.replace(world);
-    let classes = listener::classes(options, objects, &mut built);
+    let classes = gateways::classes(options, objects, &mut built);
     if classes.is_empty() {
         *memo = Memo::default();
         return built;
     }
-    let mut gateways = listener::gateways(world, options, &classes, &mut built);
+    let mut gateways = gateways::gateways(world, options, &classes, &mut built);
     let listeners = isolation::Listeners::of(&gateways);
     let mut serving = serve::Serving::default();
     let mut allowances: BTreeMap<&str, Allowance> = BTreeMap::new();
@@ -185,7 +187,7 @@ pub fn build(
     for (id, route, attached) in &routes {
         let bytes = memo.filter_bytes(&mut old, id, route);
         let has_room = serving.room.has_reading(id, route, bytes);
-        let is_served = || serve::is_anywhere(attached, (&gateways, &listeners));
+        let is_served = || spots::is_anywhere(attached, (&gateways, &listeners));
         let allowance = allowances.entry(&id.key.namespace);
         let allowance = allowance.or_insert_with(|| Allowance::of(route::OF_NAMESPACE));
         let known = old.take_route(world, &tls, (id, route), allowance.left());
@@ -214,7 +216,7 @@ pub fn build(
         }
     }
     memo.forget(&old);
-    listener::finish(&gateways, &mut built);
+    gateways::finish(&gateways, &mut built);
     tls.finish(options, &mut built);
     let refused = serving.finish(world, options, beside, &gateways, (&mut old, memo), &mut built);
     conflict::report(&mut routes, &refused, (&gateways, &listeners), &mut built);
@@ -226,11 +228,11 @@ pub fn build(
 pub fn claims(world: &World, options: &Options) -> BTreeMap<HostPattern, GatewayClaim> {
     let objects = &world.gateway_api;
     let (mut scratch, mut all) = (Built::default(), BTreeMap::new());
-    let classes = listener::classes(options, objects, &mut scratch);
+    let classes = gateways::classes(options, objects, &mut scratch);
     if classes.is_empty() {
         return all;
     }
-    let mut gateways = listener::gateways(world, options, &classes, &mut scratch);
+    let mut gateways = gateways::gateways(world, options, &classes, &mut scratch);
     let listeners = isolation::Listeners::of(&gateways);
     let mut put = |host: &HostPattern, claim: GatewayClaim| {
         if *host != HostPattern::default_host() {
@@ -274,8 +276,8 @@ fn named<'a>(
 /// The hosts that a route would have, whether or not it is in the world.
 pub fn hosts_of(world: &World, options: &Options, id: &ObjectRef, route: &Route) -> RouteHosts {
     let mut scratch = Built::default();
-    let classes = listener::classes(options, &world.gateway_api, &mut scratch);
-    let mut gateways = listener::gateways(world, options, &classes, &mut scratch);
+    let classes = gateways::classes(options, &world.gateway_api, &mut scratch);
+    let mut gateways = gateways::gateways(world, options, &classes, &mut scratch);
     let room = &mut Room::default();
     let listeners = isolation::Listeners::of(&gateways);
     let attached = attach::attach(world, options, id, route, &mut gateways, room);
@@ -284,7 +286,7 @@ pub fn hosts_of(world: &World, options: &Options, id: &ObjectRef, route: &Route)
     named.remove(&default);
     let mut hosts =
         RouteHosts { named: named.into_iter().cloned().collect(), ..RouteHosts::default() };
-    for serve::Spot { listener, at, name, .. } in serve::spots(&attached, (&gateways, &listeners)) {
+    for spots::Spot { listener, at, name, .. } in spots::spots(&attached, (&gateways, &listeners)) {
         match id.kind.is_of_requests() {
             true if at.host == default || at.host != *name => drop(hosts.covered.insert(at)),
             true => {}

@@ -14,7 +14,7 @@ use super::attach::Attached;
 use super::isolation::Listeners;
 use super::merge::{Place, Sides};
 use super::rank::{self, Age, Ranked};
-use super::serve::spots;
+use super::spots::spots;
 use super::state::Gateways;
 use super::{Beside, Built};
 use crate::Options;

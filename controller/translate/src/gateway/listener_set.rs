@@ -304,7 +304,7 @@ pub fn finish(state: &GatewayState<'_>, built: &mut Built) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gateway::listener::gateways;
+    use crate::gateway::gateways::gateways;
     use oxigress_objects::ObjectRef;
     use oxigress_objects::gateway::Resource;
     use serde_json::{Value, json};

@@ -160,7 +160,7 @@ impl<'w> Older<'w> {
 #[cfg(test)]
 mod tests {
     use super::super::Built;
-    use super::super::listener::gateways;
+    use super::super::gateways::gateways;
     use super::*;
     use oxigress_objects::Key;
     use oxigress_objects::gateway::{Gateway, GatewaySpec, Listener};

@@ -2,8 +2,8 @@
 
 use super::charge::Charge;
 use super::filter::{self, Refusal};
-use super::target::{self, Common, Resolved, Spoken};
-use super::tls_policy::{TlsPolicies, ToEndpoints};
+use super::target::{self, Common, Resolved, Spoken, ToEndpoints};
+use super::tls_policy::TlsPolicies;
 use super::work::{self, Step};
 use crate::backend_ref::BackendRef;
 use oxigress_core::model::policy::{AuthHost, HeaderName, HeaderValue, Mirror, Policies, Template};

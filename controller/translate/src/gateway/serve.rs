@@ -9,7 +9,8 @@ use super::merge::{self, Place};
 use super::rank::{self, Flat, Ranked};
 use super::room::{Meeting, Room};
 use super::sessions::Sessions;
-use super::state::{GatewayState, Gateways, ListenerState};
+use super::spots::{Spot, spots};
+use super::state::{GatewayState, Gateways};
 use super::work::{self, Step};
 use super::{Beside, Built, Shown};
 use crate::Options;
@@ -21,7 +22,6 @@ use oxigress_objects::gateway::Route;
 use oxigress_objects::{Name, ObjectRef, World};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 use std::sync::Arc;
 
 /// What is served where, while routes are added.
@@ -211,53 +211,4 @@ impl Serving {
 fn one_label(at: &ListenerHost, beside: &Beside<'_>) -> Option<ListenerHost> {
     let is_beside = at.is_deep && at.address.is_none() && beside.servers.contains_key(&at.host);
     is_beside.then(|| ListenerHost::of_one_label(at.port, at.host.clone()))
-}
-
-/// A host where a route is attached and served.
-pub struct Spot<'a, 'w> {
-    /// The listener by which it is.
-    pub listener: &'a ListenerState<'w>,
-    /// The host.
-    pub at: ListenerHost,
-    /// The route's own name for it.
-    pub name: &'a HostPattern,
-}
-
-/// Whether a route is served anywhere, if there is room.
-pub fn is_anywhere(attached: &[Attachment<'_>], by: (&Gateways<'_>, &Listeners)) -> bool {
-    spots(attached, by).next().is_some()
-}
-
-/// The hosts where a route is served, at each of its listeners.
-pub fn spots<'a, 'w>(
-    attached: &'a [Attachment<'w>],
-    (gateways, listeners): (&'a Gateways<'w>, &'a Listeners),
-) -> impl Iterator<Item = Spot<'a, 'w>> {
-    let all = attached.iter().flat_map(move |attachment| {
-        let state = gateways.get(&attachment.gateway);
-        state.into_iter().flat_map(move |state| {
-            let all = attachment.listeners.iter();
-            all.filter_map(move |(place, hosts)| Some((state, state.listeners.get(*place)?, hosts)))
-        })
-    });
-    all.flat_map(move |(state, listener, hosts)| {
-        let port = listener.port.filter(|_| listener.is_serving());
-        let all = port.into_iter().flat_map(move |port| {
-            places(state, hosts).map(move |(address, names)| (port, address, names))
-        });
-        all.filter_map(move |(port, address, (host, own))| {
-            let at = ListenerHost::deep(port, address, host.clone());
-            let is_its = listeners.is_of(listener, &at);
-            is_its.then_some(Spot { listener, at, name: own })
-        })
-    })
-}
-
-/// Every address of a Gateway with each of these hosts.
-fn places<'h, H>(
-    state: &GatewayState<'_>,
-    hosts: &'h [H],
-) -> impl Iterator<Item = (Option<IpAddr>, &'h H)> {
-    let addresses = state.addresses().into_iter();
-    addresses.flat_map(move |address| hosts.iter().map(move |host| (address, host)))
 }

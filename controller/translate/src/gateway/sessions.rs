@@ -13,7 +13,7 @@ use super::merge::{self, Place};
 use super::protocol::Protocol;
 use super::rank::{self, Age, Rank};
 use super::room::Room;
-use super::serve::Spot;
+use super::spots::Spot;
 use super::state::{GatewayState, Gateways, ListenerState, is_of_https};
 use super::{Beside, Built};
 use crate::Options;
@@ -39,18 +39,21 @@ struct Asked {
     routes: Vec<Candidate>,
 }
 
+/// The kind, the creation and the name of the object that has a listener.
+type Home = (Kind, i64, Key);
+
 struct Candidate {
     /// How specific the host name is that it has written.
     rank: Rank,
     /// The object of its listener, where names do not decide: what comes first is served.
-    home: Option<(Kind, i64, Key)>,
+    home: Option<Home>,
     age: Age,
     targets: Arc<[SessionTarget]>,
 }
 
 impl Candidate {
     /// What comes first has the sessions.
-    fn order(&self) -> (Reverse<Rank>, &Option<(Kind, i64, Key)>, &Age) {
+    fn order(&self) -> (Reverse<Rank>, &Option<Home>, &Age) {
         (Reverse(self.rank), &self.home, &self.age)
     }
 

@@ -1,6 +1,5 @@
 //! Who serves the requests of a rule, who may be referred to, and whose objects are served.
 
-use super::tls_policy::ToEndpoints;
 use crate::Options;
 use crate::backend_ref::BackendRef;
 use kube::core::SelectorExt;
@@ -100,6 +99,18 @@ pub fn resolve(
         }
         Err(why) => refuse("BackendNotFound", why.to_string()),
     }
+}
+
+/// What the endpoints of a Service's port are spoken to with.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum ToEndpoints {
+    /// What the port says itself.
+    #[default]
+    Plain,
+    /// TLS.
+    Tls(Arc<UpstreamTls>),
+    /// Nothing: the policy cannot be honoured.
+    Refused,
 }
 
 /// What endpoints are spoken to with.

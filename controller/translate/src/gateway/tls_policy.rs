@@ -5,7 +5,7 @@
 //! Tenancy: a policy, the Service that it is about, and the ConfigMap that it names are of one namespace, which is charged.
 //! Source:  BackendTLSPolicy of Gateway API v1.7.
 
-use super::target::is_watched;
+use super::target::{ToEndpoints, is_watched};
 use super::{Built, status};
 use crate::Options;
 use oxigress_core::model::policy::{HeaderValue, UpstreamTls};
@@ -26,18 +26,6 @@ const DEPTH: u32 = 5;
 /// Most Gateways in a policy's status, as the API has it.
 const MAX_ANCESTORS: usize = 16;
 
-/// What the endpoints of a Service's port are spoken to with.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub enum ToEndpoints {
-    /// What the port says itself.
-    #[default]
-    Plain,
-    /// TLS.
-    Tls(Arc<UpstreamTls>),
-    /// Nothing: the policy cannot be honoured.
-    Refused,
-}
-
 /// The authorities in ConfigMaps: one that did not change is not read again.
 pub type Authorities = BTreeMap<Key, (Arc<ConfigMap>, Result<Named, String>)>;
 
@@ -50,7 +38,7 @@ struct Refusal {
 /// A policy.
 struct State<'w> {
     policy: &'w BackendTlsPolicy,
-    read: Result<Arc<UpstreamTls>, Refusal>,
+    read: Result<Arc<UpstreamTls>, Box<Refusal>>,
     /// An older one has one of its targets.
     is_conflicted: bool,
     /// The Gateways by which its Services are served.
@@ -117,7 +105,7 @@ impl<'w> TlsPolicies<'w> {
         &mut self,
         key: &'w Key,
         policy: &'w BackendTlsPolicy,
-        read: Result<Arc<UpstreamTls>, Refusal>,
+        read: Result<Arc<UpstreamTls>, Box<Refusal>>,
     ) {
         let mut is_conflicted = false;
         for target in &policy.spec.target_refs {
@@ -140,12 +128,14 @@ impl<'w> TlsPolicies<'w> {
         key: &Key,
         policy: &BackendTlsPolicy,
         (old, known): (&Authorities, &mut Authorities),
-    ) -> Result<Arc<UpstreamTls>, Refusal> {
+    ) -> Result<Arc<UpstreamTls>, Box<Refusal>> {
         let validation = &policy.spec.validation;
         let name = name_of(validation)?;
-        let refused = |reason, message: String| Refusal {
-            accepted: Condition::no("Accepted", "NoValidCACertificate", message.clone()),
-            resolved: Some(Condition::no("ResolvedRefs", reason, message)),
+        let refused = |reason, message: String| {
+            Box::new(Refusal {
+                accepted: Condition::no("Accepted", "NoValidCACertificate", message.clone()),
+                resolved: Some(Condition::no("ResolvedRefs", reason, message)),
+            })
         };
         let field = "validation.caCertificateRefs";
         let Some(map_key) = authorities_of(key, policy) else {
@@ -244,8 +234,8 @@ fn conditions_of(state: &State<'_>) -> Vec<Condition> {
     let resolved = || Condition::yes("ResolvedRefs", "ResolvedRefs");
     let (accepted, resolved) = match &state.read {
         Ok(_) => (status::accepted(), resolved()),
-        Err(Refusal { accepted, resolved: not }) => {
-            (accepted.clone(), not.clone().unwrap_or_else(resolved))
+        Err(refusal) => {
+            (refusal.accepted.clone(), refusal.resolved.clone().unwrap_or_else(resolved))
         }
     };
     let accepted = match state.is_conflicted {
@@ -258,12 +248,12 @@ fn conditions_of(state: &State<'_>) -> Vec<Condition> {
     vec![accepted, resolved]
 }
 
-fn invalid(message: String) -> Refusal {
-    Refusal { accepted: Condition::no("Accepted", "Invalid", message), resolved: None }
+fn invalid(message: String) -> Box<Refusal> {
+    Box::new(Refusal { accepted: Condition::no("Accepted", "Invalid", message), resolved: None })
 }
 
 /// The name that is sent and verified: nginx has one for both.
-fn name_of(validation: &BackendValidation) -> Result<HeaderValue, Refusal> {
+fn name_of(validation: &BackendValidation) -> Result<HeaderValue, Box<Refusal>> {
     let name = &validation.hostname;
     let host = HostPattern::parse(name).ok().filter(|host| {
         !host.is_wildcard() && *host != HostPattern::default_host() && host.as_str() == name

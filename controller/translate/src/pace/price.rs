@@ -6,8 +6,8 @@
 //!          is read again because it names the object; of a Secret also its certificates and lists, and the hosts that it
 //!          is chosen for.
 //!          Of a route its rules, their filters, the expressions that are new in it, and the rules of all routes on its hosts, which
-//!          are merged again; of a Gateway or a ListenerSet its listeners, the rules on the hosts of those that change, and the routes that are read
-//!          for them. Of a Service or a ReferenceGrant also the routes that are read again because of it; of a Secret the
+//!          are merged again; of a Gateway or a ListenerSet its listeners, the rules on the hosts of those that change, and the routes
+//!          that are read for them. Of a Service or a ReferenceGrant also the routes that are read again because of it; of a Secret the
 //!          listeners that may show it; of a BackendTLSPolicy and of the ConfigMap that it names the routes to its Services. Of what
 //!          may show another certificate for a wildcard, the hosts of Ingresses below that.
 //! Units:   nanoseconds; the constants are measured by `what_is_charged_is_what_it_takes`, rounded up.

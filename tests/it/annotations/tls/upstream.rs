@@ -164,6 +164,65 @@ fn endpoints_are_spoken_to_over_tls() {
     });
 }
 
+/// A Service with a policy of this name and these authorities, and a route to it.
+fn backend_tls(name: &str, port: u16, hostname: &str, authorities: &str) -> String {
+    service(name, port)
+        + &format!(
+            "---\napiVersion: gateway.networking.k8s.io/v1\nkind: BackendTLSPolicy\n\
+             metadata: {{ name: {name}, namespace: default }}\nspec:\n  \
+             targetRefs: [{{ group: '', kind: Service, name: {name} }}]\n  validation: {{ hostname: {hostname}, \
+             caCertificateRefs: [{{ group: '', kind: ConfigMap, name: {authorities} }}] }}\n---\n\
+             apiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\n\
+             metadata: {{ name: {name}, namespace: default }}\nspec:\n  parentRefs: [{{ name: web }}]\n  \
+             hostnames: [{name}.test]\n  rules: [{{ backendRefs: [{{ name: {name}, port: 80 }}] }}]\n"
+        )
+}
+
+/// What is verified, the name and the authorities of the policy, and what comes of it.
+type BackendCase<'c> = (&'c str, &'c str, &'c str, u16, &'c [(&'c str, &'c str)]);
+
+const BACKENDS: &[BackendCase<'_>] = &[
+    ("the name is sent and verified", "up.test", "ours", 200, &[("name", "up.test")]),
+    ("the certificate has another name", "down.test", "ours", 502, &[]),
+    ("another authority has signed it", "up.test", "other", 502, &[]),
+    ("no authority is named", "up.test", "nobody", 500, &[]),
+];
+
+#[test]
+fn a_policy_of_a_backend_names_and_verifies_its_endpoints() {
+    pass("gateway-backend-tls", |directory| {
+        let (ours, other) = (Identity::root("ours")?, Identity::root("other")?);
+        let up = TlsEndpoint::start(&ours.issue("up.test", VALID)?)?;
+        let mut text = String::from(
+            "apiVersion: gateway.networking.k8s.io/v1\nkind: GatewayClass\nmetadata: { name: oxigress }\n\
+             spec: { controllerName: oxigress.io/gateway-controller }\n---\n\
+             apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\nmetadata: { name: web, namespace: default }\n\
+             spec: { gatewayClassName: oxigress, listeners: [{ name: http, port: 80, protocol: HTTP }] }\n",
+        );
+        for (name, authority) in [("ours", &ours), ("other", &other)] {
+            let pem = authority.pem()?.replace('\n', "\n    ");
+            text += &format!(
+                "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{ name: {name}, namespace: default }}\n\
+                 data:\n  ca.crt: |\n    {pem}\n"
+            );
+        }
+        for (place, (_, hostname, authorities, ..)) in BACKENDS.iter().enumerate() {
+            text += &backend_tls(&format!("b{place}"), up.address.port(), hostname, authorities);
+        }
+        let mut controller = Controller::start(directory, 1, &[])?;
+        controller.serve("all.yaml", &text)?;
+        let address = Address::http(controller.http_port);
+        let mut verdicts = Verdicts::default();
+        for (place, (what, _, _, status, fields)) in BACKENDS.iter().enumerate() {
+            let host = format!("b{place}.test");
+            let verdict = block_on(send(&address, &Request::get(&host, "/")))
+                .and_then(|answer| saw(&answer, *status, fields, &host));
+            verdicts.add(what, verdict);
+        }
+        verdicts.tell()
+    });
+}
+
 /// A path of a host with a Service of the namespace.
 fn https_path(
     namespace: &str,

@@ -1,0 +1,155 @@
+//! GatewayClasses and Gateways of ours, and their listeners; [`super::listener_set`] adds those of ListenerSets.
+//!
+//! All Gateways are served by one nginx: listeners of several Gateways on one port and host are one, whose routes come after each
+//! other by age, unless the Gateways have addresses of their own.
+
+use super::address::{self, Place, Refusal};
+use super::listener::{Counts, listener_status, read, shown};
+use super::protocol::Protocol;
+use super::state::{GatewayState, Gateways, Home};
+use super::status::{self, accepted, programmed};
+use super::target::is_watched;
+use super::{Built, listener_set, ports, tls_policy};
+use crate::Options;
+use oxigress_core::model::StreamPort;
+use oxigress_objects::gateway::{Gateway, GatewayObjects};
+use oxigress_objects::gateway_status::{Condition, Content};
+use oxigress_objects::{Key, Kind, ObjectRef, World};
+use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU16;
+
+/// The names of GatewayClasses of ours that are accepted.
+pub fn classes(options: &Options, objects: &GatewayObjects, built: &mut Built) -> BTreeSet<String> {
+    let mut ours = BTreeSet::new();
+    for (key, class) in &objects.classes {
+        if class.spec.controller_name != options.gateway_controller_name {
+            continue;
+        }
+        let condition = match &class.spec.parameters_ref {
+            None => {
+                ours.insert(key.name.to_string());
+                Condition::yes("Accepted", "Accepted")
+            }
+            Some(_) => Condition::no(
+                "Accepted",
+                "InvalidParameters",
+                "spec.parametersRef is not read: remove it, and set flags or the ConfigMap",
+            ),
+        };
+        let conditions = vec![condition];
+        let content = Content::Class { conditions, features: status::features(options) };
+        status::put(Kind::GatewayClass, key, class.meta.generation, content, built);
+    }
+    ours
+}
+
+/// The Secrets that listeners of ours show, and the ConfigMaps that policies of backends name.
+pub fn references(options: &Options, objects: &GatewayObjects) -> BTreeSet<ObjectRef> {
+    let is_ours = |gateway: &Gateway| {
+        let class = objects.classes.get(&Key::new("", &gateway.spec.gateway_class_name));
+        class.is_some_and(|class| class.spec.controller_name == options.gateway_controller_name)
+    };
+    let gateways = objects.gateways.iter().filter(|(_, gateway)| is_ours(gateway));
+    let mut gateways: Vec<_> = gateways.collect();
+    gateways.sort_by_key(|(key, gateway)| (gateway.meta.created, *key));
+    let of_gateways = gateways
+        .iter()
+        .map(|(key, gateway)| (Home::of_gateway(key, gateway), gateway.spec.listeners.as_slice()));
+    let is_parent = |key: &Key| objects.gateways.get(key).is_some_and(|gateway| is_ours(gateway));
+    let sets = listener_set::by_age(objects);
+    let of_sets = sets.iter().filter(|(home, set)| {
+        set.spec.gateway(&home.key.namespace).is_some_and(|gateway| is_parent(&gateway))
+    });
+    let of_sets = of_sets.map(|(home, set)| (*home, set.spec.listeners.as_slice()));
+    let mut counts = Counts::default();
+    let mut all = BTreeSet::new();
+    for (home, listeners) in of_gateways.chain(of_sets) {
+        let read = listeners.iter().filter(|_| counts.is_read(home));
+        let secrets = read.filter_map(|spec| shown(objects, home, spec));
+        all.extend(secrets.map(|key| ObjectRef::new(Kind::Secret, key)));
+    }
+    let maps = tls_policy::references(objects);
+    all.extend(maps.map(|key| ObjectRef::new(Kind::ConfigMap, key)));
+    all
+}
+
+/// The Gateways of these classes.
+pub fn gateways<'w>(
+    world: &'w World,
+    options: &Options,
+    classes: &BTreeSet<String>,
+    built: &mut Built,
+) -> Gateways<'w> {
+    let all = world.gateway_api.gateways.iter();
+    let ours = all.filter(|(key, gateway)| {
+        classes.contains(&gateway.spec.gateway_class_name)
+            && is_watched(world, options, &key.namespace)
+    });
+    let mut ours: Vec<_> = ours.map(|(key, gateway)| (key, &**gateway)).collect();
+    ours.sort_by_key(|(key, gateway)| (gateway.meta.created, *key));
+    let places = address::assign(options, ours.iter().copied());
+    let mut gateways: Gateways<'w> = BTreeMap::new();
+    let mut counts = Counts::default();
+    for ((key, gateway), (_, place)) in ours.into_iter().zip(places) {
+        built.addresses.extend(place.own());
+        let home = Home::of_gateway(key, gateway);
+        let listeners = gateway.spec.listeners.iter();
+        let listeners = listeners.map(|spec| read(world, options, home, spec, &mut counts, built));
+        let mut listeners: Vec<_> = listeners.collect();
+        if matches!(place, Place::Nowhere(_)) {
+            listeners.iter_mut().for_each(|listener| listener.port = None);
+        }
+        gateways.insert(key, GatewayState { gateway, place, listeners, sets: Vec::new() });
+    }
+    for state in gateways.values_mut() {
+        ports::find_conflicts(options, &mut state.listeners);
+    }
+    let taken = ports::of_services(world, options);
+    let older = ports::find_port_conflicts(options, &taken, &mut gateways);
+    listener_set::add(world, options, &mut gateways, (&mut counts, older), built);
+    let own = [options.http_port, options.tls_port]
+        .map(|port| NonZeroU16::new(port).map(StreamPort::Tcp));
+    for listener in gateways.values().flat_map(|state| &state.listeners) {
+        let port =
+            listener.at().filter(|port| listener.is_accepted() && !own.contains(&Some(*port)));
+        built.ports.extend(port.zip(listener.protocol.map(Protocol::listener)));
+    }
+    gateways
+}
+
+/// Says what became of the Gateways.
+pub fn finish(gateways: &Gateways<'_>, built: &mut Built) {
+    for (key, state) in gateways {
+        let own: Vec<_> = state.listeners_of(Kind::Gateway, key).collect();
+        let standing = own.iter().filter(|listener| listener.is_accepted()).count();
+        let mut conditions = vec![match (standing == own.len(), standing) {
+            (true, _) => accepted(),
+            (false, 0) => Condition::no("Accepted", "ListenersNotValid", "no listener is valid"),
+            (false, _) => Condition {
+                message: "not every listener is valid".into(),
+                reason: "ListenersNotValid",
+                ..accepted()
+            },
+        }];
+        conditions.push(match standing {
+            0 => Condition::no("Programmed", "Invalid", "no listener is valid"),
+            _ => programmed(),
+        });
+        match &state.place {
+            Place::Nowhere(Refusal::Unsupported(why)) => {
+                let not = Condition::no("Programmed", "Invalid", why.message.clone());
+                conditions = vec![why.clone(), not];
+            }
+            Place::Nowhere(Refusal::Unusable(why)) => {
+                conditions.retain(|condition| condition.name != why.name);
+                conditions.push(why.clone());
+            }
+            Place::Shared | Place::Own(_) => {}
+        }
+        let listeners = own.into_iter().map(listener_status).collect();
+        let sets = listener_set::finish(state, built);
+        let addresses = state.place.published();
+        let content = Content::Gateway { conditions, listeners, addresses, sets };
+        status::put(Kind::Gateway, key, state.gateway.meta.generation, content, built);
+    }
+}
