@@ -38,7 +38,7 @@ struct Refusal {
 /// A policy.
 struct State<'w> {
     policy: &'w BackendTlsPolicy,
-    read: Result<Arc<UpstreamTls>, Refusal>,
+    read: Result<Arc<UpstreamTls>, Box<Refusal>>,
     /// An older one has one of its targets.
     is_conflicted: bool,
     /// The Gateways by which its Services are served.
@@ -105,7 +105,7 @@ impl<'w> TlsPolicies<'w> {
         &mut self,
         key: &'w Key,
         policy: &'w BackendTlsPolicy,
-        read: Result<Arc<UpstreamTls>, Refusal>,
+        read: Result<Arc<UpstreamTls>, Box<Refusal>>,
     ) {
         let mut is_conflicted = false;
         for target in &policy.spec.target_refs {
@@ -128,12 +128,13 @@ impl<'w> TlsPolicies<'w> {
         key: &Key,
         policy: &BackendTlsPolicy,
         (old, known): (&Authorities, &mut Authorities),
-    ) -> Result<Arc<UpstreamTls>, Refusal> {
+    ) -> Result<Arc<UpstreamTls>, Box<Refusal>> {
         let validation = &policy.spec.validation;
         let name = name_of(validation)?;
-        let refused = |reason, message: String| Refusal {
-            accepted: Condition::no("Accepted", "NoValidCACertificate", message.clone()),
-            resolved: Some(Condition::no("ResolvedRefs", reason, message)),
+        let refused = |reason, message: String| {
+            let accepted = Condition::no("Accepted", "NoValidCACertificate", message.clone());
+            let resolved = Some(Condition::no("ResolvedRefs", reason, message));
+            Box::new(Refusal { accepted, resolved })
         };
         let field = "validation.caCertificateRefs";
         let Some(map_key) = authorities_of(key, policy) else {
@@ -232,9 +233,7 @@ fn conditions_of(state: &State<'_>) -> Vec<Condition> {
     let resolved = || Condition::yes("ResolvedRefs", "ResolvedRefs");
     let (accepted, resolved) = match &state.read {
         Ok(_) => (status::accepted(), resolved()),
-        Err(Refusal { accepted, resolved: not }) => {
-            (accepted.clone(), not.clone().unwrap_or_else(resolved))
-        }
+        Err(why) => (why.accepted.clone(), why.resolved.clone().unwrap_or_else(resolved)),
     };
     let accepted = match state.is_conflicted {
         true => {
@@ -246,12 +245,13 @@ fn conditions_of(state: &State<'_>) -> Vec<Condition> {
     vec![accepted, resolved]
 }
 
-fn invalid(message: String) -> Refusal {
-    Refusal { accepted: Condition::no("Accepted", "Invalid", message), resolved: None }
+fn invalid(message: String) -> Box<Refusal> {
+    let accepted = Condition::no("Accepted", "Invalid", message);
+    Box::new(Refusal { accepted, resolved: None })
 }
 
 /// The name that is sent and verified: nginx has one for both.
-fn name_of(validation: &BackendValidation) -> Result<HeaderValue, Refusal> {
+fn name_of(validation: &BackendValidation) -> Result<HeaderValue, Box<Refusal>> {
     let name = &validation.hostname;
     let host = HostPattern::parse(name).ok().filter(|host| {
         !host.is_wildcard() && *host != HostPattern::default_host() && host.as_str() == name
