@@ -39,21 +39,21 @@ struct Asked {
     routes: Vec<Candidate>,
 }
 
-/// The kind, the creation and the name of the object that has a listener.
-type Home = (Kind, i64, Key);
+/// The kind of the object of a listener, its creation and its name.
+type HomeOrder = (Kind, i64, Key);
 
 struct Candidate {
     /// How specific the host name is that it has written.
     rank: Rank,
     /// The object of its listener, where names do not decide: what comes first is served.
-    home: Option<Home>,
+    home: Option<HomeOrder>,
     age: Age,
     targets: Arc<[SessionTarget]>,
 }
 
 impl Candidate {
     /// What comes first has the sessions.
-    fn order(&self) -> (Reverse<Rank>, &Option<Home>, &Age) {
+    fn order(&self) -> (Reverse<Rank>, &Option<HomeOrder>, &Age) {
         (Reverse(self.rank), &self.home, &self.age)
     }
 
@@ -174,7 +174,7 @@ fn way(listener: &ListenerState<'_>) -> SessionWay {
 }
 
 /// Of a listener without host names.
-fn home_of(listener: &ListenerState<'_>) -> Option<(Kind, i64, Key)> {
+fn home_of(listener: &ListenerState<'_>) -> Option<HomeOrder> {
     let has_hosts = listener.protocol.is_some_and(Protocol::has_hosts);
     let home = listener.home;
     (!has_hosts).then(|| (home.kind, home.created, home.key.clone()))

@@ -132,10 +132,9 @@ impl<'w> TlsPolicies<'w> {
         let validation = &policy.spec.validation;
         let name = name_of(validation)?;
         let refused = |reason, message: String| {
-            Box::new(Refusal {
-                accepted: Condition::no("Accepted", "NoValidCACertificate", message.clone()),
-                resolved: Some(Condition::no("ResolvedRefs", reason, message)),
-            })
+            let accepted = Condition::no("Accepted", "NoValidCACertificate", message.clone());
+            let resolved = Some(Condition::no("ResolvedRefs", reason, message));
+            Box::new(Refusal { accepted, resolved })
         };
         let field = "validation.caCertificateRefs";
         let Some(map_key) = authorities_of(key, policy) else {
@@ -234,9 +233,7 @@ fn conditions_of(state: &State<'_>) -> Vec<Condition> {
     let resolved = || Condition::yes("ResolvedRefs", "ResolvedRefs");
     let (accepted, resolved) = match &state.read {
         Ok(_) => (status::accepted(), resolved()),
-        Err(refusal) => {
-            (refusal.accepted.clone(), refusal.resolved.clone().unwrap_or_else(resolved))
-        }
+        Err(why) => (why.accepted.clone(), why.resolved.clone().unwrap_or_else(resolved)),
     };
     let accepted = match state.is_conflicted {
         true => {
@@ -249,7 +246,8 @@ fn conditions_of(state: &State<'_>) -> Vec<Condition> {
 }
 
 fn invalid(message: String) -> Box<Refusal> {
-    Box::new(Refusal { accepted: Condition::no("Accepted", "Invalid", message), resolved: None })
+    let accepted = Condition::no("Accepted", "Invalid", message);
+    Box::new(Refusal { accepted, resolved: None })
 }
 
 /// The name that is sent and verified: nginx has one for both.
