@@ -123,7 +123,7 @@ fn odd(random: &mut Random) -> Value {
         4 => json!([]),
         5 => json!({}),
         6 => json!("a".repeat(random.below(70_000))),
-        7 => json!(String::from_utf8_lossy(random.of(PIECES))),
+        7 => json!(String::from_utf8_lossy(random.of::<&[u8]>(PIECES))),
         _ => json!({"shop": [{"address": "127.0.0.1", "port": random.below(70_000)}]}),
     }
 }
