@@ -205,6 +205,38 @@ fn tls(port: u16, name: &str, told: &str) -> Result<String> {
     Ok(format!("{shown}: {}", String::from_utf8_lossy(&answer)))
 }
 
+/// A Gateway whose port is passed through for some server names and decrypted for another, and its routes.
+fn names_of_one_port(names: u16) -> String {
+    let passthrough = "protocol: TLS, tls: { mode: Passthrough }";
+    let listeners = [
+        format!("name: through, port: {names}, hostname: '*.through.test', {passthrough}"),
+        format!("name: any, port: 443, {passthrough}"),
+        format!(
+            "name: plain, port: {names}, hostname: plain.test, protocol: TLS, \
+             tls: {{ certificateRefs: [{{ name: plain }}] }}"
+        ),
+    ];
+    let hostnames = |all: &str| format!("  hostnames: [{all}]\n");
+    let routes = [
+        route(
+            "TLSRoute",
+            "through",
+            "through",
+            &hostnames("a.through.test"),
+            "{ name: through, port: 7 }",
+        ),
+        route("TLSRoute", "plain", "plain", "", "{ name: plain, port: 7 }"),
+        route(
+            "TLSRoute",
+            "any",
+            "any",
+            &hostnames("'*.test', web.test"),
+            "{ name: through, port: 7 }",
+        ),
+    ];
+    gateway(&listeners) + &routes.concat()
+}
+
 #[test]
 fn server_names_of_one_port_are_passed_through_or_decrypted() {
     pass("session-routes-names", |directory| {
@@ -217,35 +249,7 @@ fn server_names_of_one_port_are_passed_through_or_decrypted() {
             Shop::new(controller, &["a"], &[("first", "plain.test"), ("web", "own.test")])?;
         shop.write("secrets.yaml", "$SECRET(plain: first)\n$SECRET(web: web)")?;
         let services = service("through", through, 9) + &service("plain", plain, 9);
-        let passthrough = "protocol: TLS, tls: { mode: Passthrough }";
-        let listeners = [
-            format!("name: through, port: {names}, hostname: '*.through.test', {passthrough}"),
-            format!("name: any, port: 443, {passthrough}"),
-            format!(
-                "name: plain, port: {names}, hostname: plain.test, protocol: TLS, \
-                 tls: {{ certificateRefs: [{{ name: plain }}] }}"
-            ),
-        ];
-        let hostnames = |all: &str| format!("  hostnames: [{all}]\n");
-        let routes = [
-            route(
-                "TLSRoute",
-                "through",
-                "through",
-                &hostnames("a.through.test"),
-                "{ name: through, port: 7 }",
-            ),
-            route("TLSRoute", "plain", "plain", "", "{ name: plain, port: 7 }"),
-            route(
-                "TLSRoute",
-                "any",
-                "any",
-                &hostnames("'*.test', web.test"),
-                "{ name: through, port: 7 }",
-            ),
-        ];
-        let text = services + &gateway(&listeners) + &routes.concat();
-        shop.write("web.yaml", &text)?;
+        shop.write("web.yaml", &(services + &names_of_one_port(names)))?;
         until("what is passed through", || {
             is_told("through", tls(names, "a.through.test", "x!\n"), "own: ")
         })?;
