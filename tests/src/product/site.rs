@@ -133,6 +133,7 @@ const ROUTER: &str = "proxy_http_version 1.1;
         }
         location ingress-mirror {
             proxy_set_header Host $ingress_mirror_host;
+            proxy_set_header CDN-Loop $ingress_cdn_loop;
             proxy_set_header X-Request-ID $req_id;
             proxy_set_header Connection \"\";
             proxy_ssl_server_name on;
