@@ -10,7 +10,7 @@ use hyper::StatusCode;
 use oxigress_core::model::Snapshot;
 use oxigress_core::record::table::{Operations, RecordRef};
 use oxigress_core::wire::native::{Patch, Problem};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The records that an answer of nginx refuses, or the body as a whole.
 enum Refused<'s> {
@@ -241,6 +241,7 @@ impl Publisher {
             chosen = room::choose(view, &self.withheld, lack.bytes, false);
         }
         let (mut count, mut total) = (0, 0);
+        let going: BTreeSet<Item> = chosen.iter().map(|(item, _)| item.clone()).collect();
         for (item, bytes) in chosen {
             let table = Operations::of_kind(item.record.kind);
             let (mut needs, mut left) = (bytes, CLOSED);
@@ -248,7 +249,7 @@ impl Publisher {
                 // What is left of the server is written beside the old one; it is smaller. To bring the guest back takes the whole
                 // server.
                 needs = item::bytes_of_record(view.snapshot, &item.record).max(bytes);
-                left = needs - bytes + OVERHEAD;
+                left = self.bytes_left(view, &item.record, &going);
                 if left > lack.free_for_less
                     && let Some(table) = table
                 {
@@ -278,6 +279,19 @@ impl Publisher {
             );
         }
         (count > 0, eviction)
+    }
+
+    /// What a record with rules takes without the guests that are withheld of it, those that are `going` now among them.
+    fn bytes_left(&self, view: &View<'_>, record: &RecordRef, going: &BTreeSet<Item>) -> u64 {
+        let Some(server) = RuleRecords::from(view.snapshot).get(record) else { return OVERHEAD };
+        let owner = item::owner_of(view, record).namespace;
+        let absent = self.withheld.guests_of(record);
+        let guests = item::guests(owner, &server.rules).into_iter();
+        let gone = guests.filter(|(guest, _)| {
+            absent.contains(guest) || going.contains(&Item::of_guest(record.clone(), guest))
+        });
+        let gone: usize = gone.map(|(_, rules)| item::bytes_of(&rules)).sum();
+        item::bytes_of_record(view.snapshot, record).saturating_sub(gone as u64) + OVERHEAD
     }
 
     /// Sends a refused delta in two parts; a single record is withheld.

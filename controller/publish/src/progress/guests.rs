@@ -136,6 +136,62 @@ fn look(publisher: &mut Publisher, endpoint: &mut Endpoint, snapshot: &Snapshot)
     send_all(publisher, endpoint, &view(snapshot), true, |_| {});
 }
 
+/// Guests fill a zone in which the owner has less than its part: it loses nothing, not for a moment.
+fn fills_the_zone(
+    hosts: &[Rules],
+    more: u64,
+    is_new: bool,
+    is_beside: bool,
+    is_listener: bool,
+) -> Result<(), TestCaseError> {
+    let placed = |snapshot| if is_listener { on_listeners(snapshot) } else { snapshot };
+    let own = snapshot_of(hosts, |_, namespace| namespace == "o");
+    // The owner has less than a third of the zone; a sixth, where each write has its room beside what it replaces.
+    let capacity = if is_beside { 6 } else { 3 } * bytes_of_owner(&own) + more;
+    // The zone keeps room for what becomes smaller, as much as the largest host needs.
+    let largest = own.servers.values().map(|server| encode_server(server).len() as u64 + 200);
+    let kept = largest.max().unwrap_or(0);
+    let mut endpoint = Endpoint { is_beside, kept, ..endpoint_of(capacity, 1 << 20) };
+    let mut publisher = Publisher::new(0);
+    let (own, new) = (placed(own), placed(snapshot_of(hosts, |_, _| true)));
+    if !is_new {
+        publisher.change(Patch::between(&Snapshot::default(), &own));
+        send_all(&mut publisher, &mut endpoint, &view(&own), true, |_| {});
+    }
+    publisher.change(Patch::between(&own, &new));
+    let is_closed = |rule: &Rule| rule.origin.namespace.is_empty() && rule.policies.is_some();
+    send_all(&mut publisher, &mut endpoint, &view(&new), true, |live| {
+        for (record, server) in RuleRecords::from(live).all() {
+            assert!(!server.rules.iter().any(is_closed), "{record} is closed for a moment");
+        }
+    });
+    // What had no room for a moment comes back with the next look.
+    for _ in 0..3 {
+        look(&mut publisher, &mut endpoint, &new);
+    }
+    for (record, server) in RuleRecords::from(&own).all() {
+        let mut live = RuleRecords::from(&endpoint.live).get(&record).unwrap().clone();
+        live.rules.retain(|rule| rule.origin.namespace == "o");
+        prop_assert_eq!(&live, server, "{}", record);
+    }
+    // With room again, everything is served.
+    endpoint.capacity = 1 << 30;
+    look(&mut publisher, &mut endpoint, &new);
+    prop_assert_eq!(&endpoint.live, &new);
+    Ok(())
+}
+
+/// Without both guests the record is small, and has room beside what it was: no host is closed first.
+#[test]
+fn two_guests_that_go_at_once_close_no_host() {
+    let rules = [("g", 226), ("g", 330), ("h", 235), ("g", 88), ("h", 298), ("h", 181)];
+    let rules = (0..).zip(rules).map(|(place, (guest, bytes))| (place, (guest, bytes, false)));
+    let hosts: [Rules; 1] = [rules.collect()];
+    for is_listener in [false, true] {
+        fills_the_zone(&hosts, 0, false, false, is_listener).unwrap();
+    }
+}
+
 proptest! {
     #![proptest_config(config())]
 
@@ -188,40 +244,7 @@ proptest! {
         is_beside in any::<bool>(),
         is_listener in any::<bool>(),
     ) {
-        let placed = |snapshot| if is_listener { on_listeners(snapshot) } else { snapshot };
-        let own = snapshot_of(&hosts, |_, namespace| namespace == "o");
-        // The owner has less than a third of the zone; a sixth, where each write has its room beside what it replaces.
-        let capacity = if is_beside { 6 } else { 3 } * bytes_of_owner(&own) + more;
-        // The zone keeps room for what becomes smaller, as much as the largest host needs.
-        let largest = own.servers.values().map(|server| encode_server(server).len() as u64 + 200);
-        let kept = largest.max().unwrap_or(0);
-        let mut endpoint = Endpoint { is_beside, kept, ..endpoint_of(capacity, 1 << 20) };
-        let mut publisher = Publisher::new(0);
-        let (own, new) = (placed(own), placed(snapshot_of(&hosts, |_, _| true)));
-        if !is_new {
-            publisher.change(Patch::between(&Snapshot::default(), &own));
-            send_all(&mut publisher, &mut endpoint, &view(&own), true, |_| {});
-        }
-        publisher.change(Patch::between(&own, &new));
-        let is_closed = |rule: &Rule| rule.origin.namespace.is_empty() && rule.policies.is_some();
-        send_all(&mut publisher, &mut endpoint, &view(&new), true, |live| {
-            for (record, server) in RuleRecords::from(live).all() {
-                assert!(!server.rules.iter().any(is_closed), "{record} is closed for a moment");
-            }
-        });
-        // What had no room for a moment comes back with the next look.
-        for _ in 0..3 {
-            look(&mut publisher, &mut endpoint, &new);
-        }
-        for (record, server) in RuleRecords::from(&own).all() {
-            let mut live = RuleRecords::from(&endpoint.live).get(&record).unwrap().clone();
-            live.rules.retain(|rule| rule.origin.namespace == "o");
-            prop_assert_eq!(&live, server, "{}", record);
-        }
-        // With room again, everything is served.
-        endpoint.capacity = 1 << 30;
-        look(&mut publisher, &mut endpoint, &new);
-        prop_assert_eq!(&endpoint.live, &new);
+        fills_the_zone(&hosts, more, is_new, is_beside, is_listener)?;
     }
 
     /// The limit of a namespace counts what it adds to others' hosts, and costs these nothing.
