@@ -248,8 +248,10 @@ impl Publisher {
             if item.guest.is_some() {
                 // What is left of the server is written beside the old one; it is smaller. To bring the guest back takes the whole
                 // server.
-                needs = item::bytes_of_record(view.snapshot, &item.record).max(bytes);
-                left = self.bytes_left(view, &item.record, &going);
+                let whole = item::bytes_of_record(view.snapshot, &item.record);
+                needs = whole.max(bytes);
+                left = whole.saturating_sub(self.bytes_of_absent(view, &item.record, &going))
+                    + OVERHEAD;
                 if left > lack.free_for_less
                     && let Some(table) = table
                 {
@@ -281,17 +283,16 @@ impl Publisher {
         (count > 0, eviction)
     }
 
-    /// What a record with rules takes without the guests that are withheld of it, those that are `going` now among them.
-    fn bytes_left(&self, view: &View<'_>, record: &RecordRef, going: &BTreeSet<Item>) -> u64 {
-        let Some(server) = RuleRecords::from(view.snapshot).get(record) else { return OVERHEAD };
+    /// What the guests have in a record with rules that are withheld of it, those that are `going` now among them.
+    fn bytes_of_absent(&self, view: &View<'_>, record: &RecordRef, going: &BTreeSet<Item>) -> u64 {
+        let Some(server) = RuleRecords::from(view.snapshot).get(record) else { return 0 };
         let owner = item::owner_of(view, record).namespace;
         let absent = self.withheld.guests_of(record);
         let guests = item::guests(owner, &server.rules).into_iter();
         let gone = guests.filter(|(guest, _)| {
             absent.contains(guest) || going.contains(&Item::of_guest(record.clone(), guest))
         });
-        let gone: usize = gone.map(|(_, rules)| item::bytes_of(&rules)).sum();
-        item::bytes_of_record(view.snapshot, record).saturating_sub(gone as u64) + OVERHEAD
+        gone.map(|(_, rules)| item::bytes_of(&rules) as u64).sum()
     }
 
     /// Sends a refused delta in two parts; a single record is withheld.

@@ -1,4 +1,4 @@
-//! The auth subrequest to an auth server: a subrequest that goes through a location of nginx.conf (`ingress_auth`).
+//! The subrequest to an auth server, which goes through a location of nginx.conf (`ingress_auth`).
 //!
 //! It has the client's headers in a list of its own, no body, and a backend of its own to balance to. Its answer is
 //! read by the request that waits for it, and nothing of it is sent by itself; its body is dropped (`upstream/discard.rs` of `module/nginx`).
@@ -101,7 +101,7 @@ impl AuthSubrequest {
 }
 
 /// Sends an auth subrequest; `None`: nginx.conf has no location for it, the URL has no server, or memory is out. `begun` is
-/// told of the auth subrequest before it is asked. The request holds `external` until it ends.
+/// told of it before it is sent. The request holds `external` until it ends.
 pub fn send<'r>(
     request: &Request<'r>,
     external: &'r External,
@@ -177,7 +177,7 @@ fn write_headers(
         if value.is_empty() || header::is_reserved(name) {
             continue;
         }
-        // A value that would end its line is no value: the auth subrequest is not asked.
+        // A value that would end its line is no value: the auth subrequest is not sent.
         if !header::is_value(value) {
             return None;
         }
@@ -186,18 +186,18 @@ fn write_headers(
     Some(())
 }
 
-/// The auth subrequest that a subrequest is; `None`: it is none.
+/// Where a subrequest to an auth server leads to its [`AuthSubrequest`]; `None`: it is another one.
 #[derive(Default)]
 pub struct AuthSlot(Cell<Option<NonNull<AuthSubrequest>>>);
 
 impl<'r> Request<'r> {
-    /// The auth subrequest to an auth server that this subrequest is; `None`: it is none.
+    /// What is known of this subrequest to an auth server; `None`: it is another request.
     pub fn auth(&self) -> Option<&'r AuthSubrequest> {
         // SAFETY: in the request's pool.
         self.part::<AuthSlot>()?.0.get().map(|auth| unsafe { auth.as_ref() })
     }
 
-    /// Makes an auth subrequest of a subrequest; `None` when memory is out.
+    /// Notes what belongs to a subrequest to an auth server; `None` when memory is out.
     fn set_auth(&self, auth: &'r AuthSubrequest) -> Option<()> {
         self.part_or_new::<AuthSlot>().map(|asking| asking.0.set(Some(auth.into())))
     }

@@ -72,9 +72,20 @@ pub fn authorities_of(key: &Key, policy: &BackendTlsPolicy) -> Option<Key> {
 
 /// The Services that a policy is about.
 pub fn services<'p>(key: &'p Key, policy: &'p BackendTlsPolicy) -> impl Iterator<Item = Key> {
+    targets(key, policy).map(|(service, _)| service)
+}
+
+/// The same, each with the name of its port; `None`: all ports.
+fn targets<'p>(
+    key: &'p Key,
+    policy: &'p BackendTlsPolicy,
+) -> impl Iterator<Item = (Key, Option<&'p str>)> {
     let targets = policy.spec.target_refs.iter();
     let services = targets.filter(|to| to.group.is_empty() && to.kind == "Service");
-    services.map(|to| Key::new(&key.namespace, &to.name))
+    services.map(|to| {
+        let section = to.section_name.as_deref().filter(|name| !name.is_empty());
+        (Key::new(&key.namespace, &to.name), section)
+    })
 }
 
 impl<'w> TlsPolicies<'w> {
@@ -108,13 +119,8 @@ impl<'w> TlsPolicies<'w> {
         read: Result<Arc<UpstreamTls>, Box<Refusal>>,
     ) {
         let mut is_conflicted = false;
-        for target in &policy.spec.target_refs {
-            if !target.group.is_empty() || target.kind != "Service" {
-                continue;
-            }
-            let service = Key::new(&key.namespace, &target.name);
+        for (service, section) in targets(key, policy) {
             self.named.entry(service.clone()).or_default().insert(key);
-            let section = target.section_name.as_deref().filter(|name| !name.is_empty());
             let ports = self.winners.entry(service).or_default();
             is_conflicted |= *ports.entry(section).or_insert(key) != key;
         }

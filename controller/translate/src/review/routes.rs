@@ -68,14 +68,12 @@ impl Translator {
         age: &Age,
         kind: Kind,
     ) -> Option<String> {
-        let is_known = |name: &String| stored.is_some_and(|old| old.spec.hostnames.contains(name));
-        let is_same = stored.is_some_and(|old| {
-            old.spec.hostnames == route.spec.hostnames
-                && old.spec.parent_refs == route.spec.parent_refs
-        });
-        if is_same {
+        // At other parents it may be served for the first time by a name that it had.
+        let stored = stored.filter(|old| old.spec.parent_refs == route.spec.parent_refs);
+        if stored.is_some_and(|old| old.spec.hostnames == route.spec.hostnames) {
             return None;
         }
+        let is_known = |name: &String| stored.is_some_and(|old| old.spec.hostnames.contains(name));
         let names = &route.spec.hostnames;
         let covers = |name: &String| name.starts_with("*.");
         if names.is_empty() || names.iter().any(covers) {
@@ -126,7 +124,8 @@ impl Translator {
         let of = Lost::Sessions(place.clone());
         let why = || {
             format!(
-                "the sessions of {place} belong to namespace {}, whose {id} has them; this {new} is older and would take them                  over: attach a new {new}",
+                "the sessions of {place} belong to namespace {}, whose {id} has them; this {new} is older and would take them \
+                 over: attach a new {new}",
                 id.key.namespace
             )
         };
@@ -406,6 +405,14 @@ mod tests {
         }
         assert_eq!(denial(&fixture, &named("evil", 2020, "new.test")), None);
         assert_eq!(denial(&fixture, &stored), None, "it is so already");
+        // A name that it had where it was not served is a new one at another parent.
+        let parked = named("evil", 2020, "shop.test").replace("name: web,", "name: none,");
+        let fixture = Fixture::new("", &[&world[..3], &[parked]].concat());
+        fixture.spend_reviews_of("evil");
+        let said = denial(&fixture, &named("evil", 2020, "shop.test"));
+        assert!(said.is_some_and(|said| said.contains("belongs to namespace shop")));
+        let fixture = Fixture::new("", &world);
+        fixture.spend_reviews_of("evil");
         assert_eq!(denial(&fixture, &hostless("shop", 2024, "web")), None, "another namespace");
     }
 

@@ -127,15 +127,12 @@ impl Prices<'_> {
 
     /// What a ConfigMap costs that policies name for authorities.
     pub(super) fn of_authorities(&self, key: &Key, new: &ConfigMap) -> u64 {
-        let services =
-            self.policies_with(key).flat_map(|(name, policy)| gateway::services(name, policy));
-        let services: BTreeSet<Key> = services.collect();
-        match self.policies_with(key).next() {
-            None => 0,
-            Some(_) => {
-                price_of_authorities(new).saturating_add(self.of_services(services.into_iter()))
-            }
+        let mut policies = self.policies_with(key).peekable();
+        if policies.peek().is_none() {
+            return 0;
         }
+        let services = policies.flat_map(|(name, policy)| gateway::services(name, policy));
+        price_of_authorities(new).saturating_add(self.of_services(services))
     }
 
     /// The BackendTLSPolicies that name a ConfigMap.
