@@ -248,10 +248,7 @@ impl Publisher {
             if item.guest.is_some() {
                 // What is left of the server is written beside the old one; it is smaller. To bring the guest back takes the whole
                 // server.
-                let whole = item::bytes_of_record(view.snapshot, &item.record);
-                needs = whole.max(bytes);
-                left = whole.saturating_sub(self.bytes_of_absent(view, &item.record, &going))
-                    + OVERHEAD;
+                (needs, left) = self.bytes_beside(view, (&item, bytes), &going);
                 if left > lack.free_for_less
                     && let Some(table) = table
                 {
@@ -283,16 +280,25 @@ impl Publisher {
         (count > 0, eviction)
     }
 
-    /// What the guests have in a record with rules that are withheld of it, those that are `going` now among them.
-    fn bytes_of_absent(&self, view: &View<'_>, record: &RecordRef, going: &BTreeSet<Item>) -> u64 {
-        let Some(server) = RuleRecords::from(view.snapshot).get(record) else { return 0 };
-        let owner = item::owner_of(view, record).namespace;
+    /// What it takes to bring a guest of so many bytes back, which is the whole server, and what is left of that without the guests
+    /// that are withheld of it, those that are `going` now among them.
+    fn bytes_beside(
+        &self,
+        view: &View<'_>,
+        (item, bytes): (&Item, u64),
+        going: &BTreeSet<Item>,
+    ) -> (u64, u64) {
+        let record = &item.record;
+        let whole = item::bytes_of_record(view.snapshot, record);
+        let server = RuleRecords::from(view.snapshot).get(record);
+        let rules = server.map(|server| server.rules.as_slice()).unwrap_or_default();
         let absent = self.withheld.guests_of(record);
-        let guests = item::guests(owner, &server.rules).into_iter();
+        let guests = item::guests(item::owner_of(view, record).namespace, rules).into_iter();
         let gone = guests.filter(|(guest, _)| {
             absent.contains(guest) || going.contains(&Item::of_guest(record.clone(), guest))
         });
-        gone.map(|(_, rules)| item::bytes_of(&rules) as u64).sum()
+        let gone: u64 = gone.map(|(_, rules)| item::bytes_of(&rules) as u64).sum();
+        (whole.max(bytes), whole.saturating_sub(gone) + OVERHEAD)
     }
 
     /// Sends a refused delta in two parts; a single record is withheld.
