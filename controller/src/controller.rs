@@ -247,7 +247,7 @@ impl Controller {
                 }
             }
         } else if self.is_idle() && now >= *look_at {
-            self.publisher.look()
+            self.publisher.request_status()
         } else {
             return;
         };
@@ -367,7 +367,7 @@ impl Controller {
         }
         self.has_all = true;
         // A refused configuration may be accepted now.
-        if self.publisher.is_patient() {
+        if self.publisher.was_answered() {
             self.wait_until = Instant::now();
         }
     }

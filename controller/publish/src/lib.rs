@@ -48,7 +48,7 @@ use withheld::Withheld;
 /// A request to the configuration endpoint.
 #[derive(Debug)]
 pub struct Outgoing {
-    /// PUT for the whole, PATCH for a delta, GET to look.
+    /// PUT for the whole configuration, PATCH for a delta, GET for the status.
     pub method: Method,
     /// The generation it builds on.
     pub if_match: Option<String>,
@@ -82,24 +82,24 @@ pub enum Next {
     OnChange,
 }
 
-/// How the whole is brought to nginx.
+/// What is written first to an nginx whose state is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum First {
+enum FirstWrite {
     /// Everything is sent, and nothing else stays.
     Whole,
     /// The generation that nginx has decides, and is asked for.
-    Look,
+    AfterStatus,
     /// What is known is added, and nothing is taken away.
     Additions,
 }
 
-/// `found` is the generation that nginx has, as far as it is known.
-fn first(is_incomplete: bool, found: Option<u64>) -> First {
-    match found {
-        _ if !is_incomplete => First::Whole,
-        None => First::Look,
-        Some(0) => First::Whole,
-        Some(_) => First::Additions,
+/// `generation` is what nginx has, as far as it is known.
+fn first_write(is_incomplete: bool, generation: Option<u64>) -> FirstWrite {
+    match generation {
+        _ if !is_incomplete => FirstWrite::Whole,
+        None => FirstWrite::AfterStatus,
+        Some(0) => FirstWrite::Whole,
+        Some(_) => FirstWrite::Additions,
     }
 }
 
@@ -108,7 +108,7 @@ enum Sent {
     Whole,
     /// A PATCH of what changed.
     Delta(Box<Patch>),
-    Look,
+    StatusRequest,
 }
 
 /// What nginx has and what it should have.
@@ -116,8 +116,8 @@ enum Sent {
 pub struct Publisher {
     /// `epoch.generation` in quotes, as of the last answer.
     live: Option<String>,
-    /// The generation in `live`, or that a look found before anything was sent.
-    found: Option<(String, u64)>,
+    /// Entity tag and generation that nginx named last, in a status or in an answer to a write.
+    last_known: Option<(String, u64)>,
     /// Deltas to be sent before `pending`, in this order.
     parts: VecDeque<Patch>,
     pending: Patch,
@@ -132,7 +132,7 @@ pub struct Publisher {
     quota: Quota,
     /// Bytes of the zone that would have taken everything, beyond those it has.
     lacking_bytes: u64,
-    /// Bytes of the zone for records, as of the last look.
+    /// Bytes of the zone for records, as of the last status.
     capacity_bytes: u64,
     in_flight: Option<Sent>,
     backoff: Backoff,
@@ -177,8 +177,8 @@ impl Publisher {
         self.needs_whole || has_more || self.withheld.wants_room()
     }
 
-    /// The last answer was a refusal, which a change may cure; no answer at all is not cured by one.
-    pub fn is_patient(&self) -> bool {
+    /// nginx answers, if only with a refusal: a change may cure that, so it need not wait for the backoff.
+    pub fn was_answered(&self) -> bool {
         !self.backoff.is_failing()
     }
 
@@ -204,13 +204,13 @@ impl Publisher {
         let snapshot = view.snapshot;
         self.keep_quota(view);
         if self.live.is_none() || self.needs_whole {
-            let found = self.found.as_ref().map(|(_, generation)| *generation);
-            match first(self.is_incomplete, found) {
-                First::Look => return Ok(self.look()),
-                First::Whole if !self.is_in_parts => return self.whole(snapshot),
-                _ if self.found.is_none() => return Ok(self.look()),
-                First::Whole => self.queue_whole(snapshot),
-                First::Additions => self.queue_additions(snapshot),
+            let generation = self.last_known.as_ref().map(|(_, generation)| *generation);
+            match first_write(self.is_incomplete, generation) {
+                FirstWrite::AfterStatus => return Ok(self.request_status()),
+                FirstWrite::Whole if !self.is_in_parts => return self.whole(snapshot),
+                _ if self.last_known.is_none() => return Ok(self.request_status()),
+                FirstWrite::Whole => self.queue_whole(snapshot),
+                FirstWrite::Additions => self.queue_additions(snapshot),
             }
         }
         if self.parts.is_empty() && self.withheld.wants_room() {
@@ -269,7 +269,7 @@ impl Publisher {
     }
 
     fn begin_parts(&mut self, whole: Patch) {
-        self.live = self.found.as_ref().map(|(live, _)| live.clone());
+        self.live = self.last_known.as_ref().map(|(live, _)| live.clone());
         self.needs_whole = false;
         self.pending = Patch::default();
         self.parts = match self.is_in_parts {
@@ -278,9 +278,9 @@ impl Publisher {
         };
     }
 
-    /// A look at what is live, to notice an nginx that lost it.
-    pub fn look(&mut self) -> Outgoing {
-        self.in_flight = Some(Sent::Look);
+    /// Asks for the status, to notice an nginx that has lost its configuration.
+    pub fn request_status(&mut self) -> Outgoing {
+        self.in_flight = Some(Sent::StatusRequest);
         Outgoing { method: Method::GET, if_match: None, body: Bytes::new() }
     }
 
@@ -295,12 +295,14 @@ impl Publisher {
         let answer = match answer {
             Ok(answer) => answer,
             Err(error) => {
-                self.unsend(sent);
+                self.requeue(sent);
                 return Next::After(self.backoff.failed(&error.to_string()));
             }
         };
         match (answer.status, sent) {
-            (StatusCode::OK | StatusCode::CREATED, Sent::Look) => self.looked(&answer),
+            (StatusCode::OK | StatusCode::CREATED, Sent::StatusRequest) => {
+                self.status_received(&answer)
+            }
             (StatusCode::OK | StatusCode::CREATED, sent) => self.applied(&answer, sent, took),
             (
                 StatusCode::CONFLICT
@@ -312,13 +314,13 @@ impl Publisher {
                 tracing::info!(
                     "nginx has generation {live}, which this controller did not write; sending the whole configuration"
                 );
-                self.needs_whole |= !matches!(sent, Sent::Look);
+                self.needs_whole |= !matches!(sent, Sent::StatusRequest);
                 self.live = None;
-                self.found = None;
+                self.last_known = None;
                 Next::Now
             }
             (StatusCode::SERVICE_UNAVAILABLE | StatusCode::NOT_FOUND, sent) => {
-                self.unsend(sent);
+                self.requeue(sent);
                 let pause = self.backoff.failed(&describe(&answer));
                 // It is there and knows better than the backoff, which is for one that is not.
                 Next::After(answer.retry_after.map_or(pause, |asked| pause.min(asked.max(QUICK))))
@@ -332,9 +334,9 @@ impl Publisher {
     }
 
     /// What was sent has to be sent again, and what came later follows it.
-    fn unsend(&mut self, sent: Sent) {
+    fn requeue(&mut self, sent: Sent) {
         match sent {
-            Sent::Look => {}
+            Sent::StatusRequest => {}
             Sent::Whole => self.needs_whole = true,
             Sent::Delta(mut patch) if self.parts.is_empty() && patch.retain.is_none() => {
                 patch.follow(std::mem::take(&mut self.pending));
@@ -344,7 +346,7 @@ impl Publisher {
         }
     }
 
-    fn looked(&mut self, answer: &Answer) -> Next {
+    fn status_received(&mut self, answer: &Answer) -> Next {
         match serde_json::from_slice::<Status>(&answer.body) {
             Ok(status) => {
                 self.backoff.succeeded();
@@ -355,12 +357,12 @@ impl Publisher {
                     );
                     self.needs_whole = true;
                 }
-                self.found = Some((live, status.generation));
+                self.last_known = Some((live, status.generation));
                 if status.capacity_bytes > self.capacity_bytes {
                     self.lacking_bytes = 0;
                 }
                 self.capacity_bytes = status.capacity_bytes;
-                self.withheld.look(&status);
+                self.withheld.status_received(&status);
                 Next::Now
             }
             Err(error) => Next::After(self.backoff.failed(&format!("status: {error}"))),
@@ -373,7 +375,7 @@ impl Publisher {
             Err(error) => {
                 // It was applied, but onto what the next delta builds is unknown.
                 self.live = None;
-                self.found = None;
+                self.last_known = None;
                 self.needs_whole = true;
                 return Next::After(self.backoff.failed(&format!("answer: {error}")));
             }
@@ -382,7 +384,7 @@ impl Publisher {
         self.writes.applied += 1;
         self.writes.is_last_applied = true;
         let live = etag(&applied.epoch, applied.generation);
-        self.found = Some((live.clone(), applied.generation));
+        self.last_known = Some((live.clone(), applied.generation));
         self.live = Some(live);
         let millis = took.as_secs_f64() * 1e3;
         let generation = applied.generation;

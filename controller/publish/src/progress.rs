@@ -366,8 +366,8 @@ fn run(case: &Case) {
         let new = snapshot(step.iter().copied());
         publisher.change(Patch::between(&old, &new));
         drain(&mut publisher, &mut endpoint, &new);
-        // An nginx that has lost its state is noticed by a look.
-        let outgoing = publisher.look();
+        // An nginx that has lost its state is noticed by its status.
+        let outgoing = publisher.request_status();
         let answer = endpoint.answer(&outgoing);
         publisher.answered(Ok(answer), Duration::ZERO, &View { snapshot: &new, owner: &|_| None });
         drain(&mut publisher, &mut endpoint, &new);
@@ -409,15 +409,15 @@ proptest! {
             drain(&mut publisher, &mut endpoint, &new);
             old = new;
         }
-        let look = |publisher: &mut Publisher, endpoint: &mut Endpoint| {
-            let outgoing = publisher.look();
+        let refresh_status = |publisher: &mut Publisher, endpoint: &mut Endpoint| {
+            let outgoing = publisher.request_status();
             let answer = endpoint.answer(&outgoing);
             publisher.answered(Ok(answer), Duration::ZERO, &View { snapshot: &old, owner: &|_| None });
         };
-        look(&mut publisher, &mut endpoint);
+        refresh_status(&mut publisher, &mut endpoint);
         drain(&mut publisher, &mut endpoint, &old);
         endpoint.capacity = publisher.wanted_zone().unwrap_or(capacity).max(1 << 20);
-        look(&mut publisher, &mut endpoint);
+        refresh_status(&mut publisher, &mut endpoint);
         drain(&mut publisher, &mut endpoint, &old);
         prop_assert_eq!(&endpoint.live, &old);
     }

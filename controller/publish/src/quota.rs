@@ -1,7 +1,7 @@
 //! Most bytes of one namespace, where the operator sets a limit (`--namespace-bytes-max`).
 //!
-//! What a namespace has is looked at before each write that may add to it. Changes of endpoints alone, which are the
-//! most, are not looked at while no namespace can have come to its limit by them.
+//! What a namespace has is counted before each write that may add to it. Changes of endpoints alone, which are the
+//! most, are not counted while no namespace can have come to its limit by them.
 
 use super::Publisher;
 use super::item::Item;
@@ -14,13 +14,13 @@ use oxigress_core::wire::native::Patch;
 /// What an endpoint takes, at most about.
 const ENDPOINT_BYTES: u64 = 256;
 
-/// The limit, and when it has to be looked at.
+/// The limit, and when it has to be checked.
 #[derive(Debug, Default)]
 pub struct Quota {
     /// The most bytes of a namespace; 0: no limit.
     limit: u64,
     is_due: bool,
-    /// What endpoints may add before the limit is looked at again.
+    /// What endpoints may add before the limit is checked again.
     slack: u64,
 }
 

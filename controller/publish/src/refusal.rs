@@ -92,7 +92,7 @@ impl Publisher {
             Sent::Whole if is_about_content => Refused::Whole(view.snapshot),
             Sent::Delta(patch) if is_about_content => Refused::Delta(patch),
             sent => {
-                self.unsend(sent);
+                self.requeue(sent);
                 tracing::error!(
                     "nginx refused the configuration: {}; the last one stays live until an object changes",
                     describe(answer)
@@ -122,7 +122,7 @@ impl Publisher {
             }
             Refused::Delta(mut patch) if is_named => {
                 let endpoints = parts::take_endpoints(&mut patch);
-                self.unsend(Sent::Delta(patch));
+                self.requeue(Sent::Delta(patch));
                 // They wait for no other record.
                 if let Some(endpoints) = endpoints {
                     self.parts.push_front(endpoints);
@@ -319,7 +319,7 @@ impl Publisher {
             );
             self.withheld.insert(item, Reason::Refused(text.clone()))
         });
-        self.unsend(Sent::Delta(Box::new(single.patch)));
+        self.requeue(Sent::Delta(Box::new(single.patch)));
         if !is_withheld {
             // A removal, or what was to close a record: nothing smaller can be sent.
             tracing::error!(

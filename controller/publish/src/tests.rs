@@ -88,11 +88,11 @@ fn an_nginx_that_says_when_is_asked_then() {
 
 #[test]
 fn what_nginx_has_decides_while_something_cannot_be_read() {
-    assert_eq!(first(false, None), First::Whole);
-    assert_eq!(first(false, Some(7)), First::Whole);
-    assert_eq!(first(true, None), First::Look);
-    assert_eq!(first(true, Some(0)), First::Whole);
-    assert_eq!(first(true, Some(7)), First::Additions);
+    assert_eq!(first_write(false, None), FirstWrite::Whole);
+    assert_eq!(first_write(false, Some(7)), FirstWrite::Whole);
+    assert_eq!(first_write(true, None), FirstWrite::AfterStatus);
+    assert_eq!(first_write(true, Some(0)), FirstWrite::Whole);
+    assert_eq!(first_write(true, Some(7)), FirstWrite::Additions);
 }
 
 #[test]
@@ -134,7 +134,7 @@ fn a_conflict_sends_the_whole() {
 #[test]
 fn a_restarted_nginx_gets_the_whole() {
     let mut f = Fixture::new();
-    f.publisher.look();
+    f.publisher.request_status();
     f.answer(answer(
         200,
         serde_json::json!({"epoch": "bb", "generation": 0, "counts": {},
@@ -176,9 +176,9 @@ fn a_refused_record_is_withheld_and_the_rest_is_served() {
 }
 
 #[test]
-fn a_refused_look_is_no_endless_loop() {
+fn a_refused_status_is_no_endless_loop() {
     let mut f = Fixture::new();
-    f.publisher.look();
+    f.publisher.request_status();
     assert_eq!(f.answer(answer(400, serde_json::json!({}))), Next::OnChange);
 }
 
@@ -193,15 +193,15 @@ fn records_without_room_are_sent_when_the_zone_has_grown() {
     assert_eq!(f.publisher.wanted_zone(), Some(202));
     assert!(String::from_utf8_lossy(&f.send().body).contains("withheld"));
     f.answer(applied(2));
-    let look = |f: &mut Fixture, capacity: u64, free: u64| {
-        f.publisher.look();
+    let status = |f: &mut Fixture, capacity: u64, free: u64| {
+        f.publisher.request_status();
         let status = serde_json::json!({"epoch": EPOCH, "generation": 2, "counts": {},
             "capacity_bytes": capacity, "free_bytes": free, "workers": []});
         f.answer(answer(200, status));
     };
-    look(&mut f, 100, 50);
+    status(&mut f, 100, 50);
     assert!(!f.publisher.is_behind());
-    look(&mut f, 10_000, 9_000);
+    status(&mut f, 10_000, 9_000);
     assert!(f.publisher.is_behind());
     let text = String::from_utf8_lossy(&f.send().body).into_owned();
     assert!(text.contains("\"a\"") && !text.contains("withheld"), "{text}");

@@ -203,7 +203,7 @@ impl Withheld {
     }
 
     /// Notes what nginx says of its zone: whether it has grown or was freed since it was full.
-    pub fn look(&mut self, status: &Status) {
+    pub fn status_received(&mut self, status: &Status) {
         let now = Room { capacity: status.capacity_bytes, free: status.free_bytes };
         let Some(smallest) = self.without_room().map(|(bytes, _)| bytes).min() else { return };
         match self.full_at {

@@ -128,9 +128,9 @@ fn send_all(
     }
 }
 
-/// What had no room for a moment comes back with the next look.
-fn look(publisher: &mut Publisher, endpoint: &mut Endpoint, snapshot: &Snapshot) {
-    let outgoing = publisher.look();
+/// What had no room for a moment comes back with the next status.
+fn refresh_status(publisher: &mut Publisher, endpoint: &mut Endpoint, snapshot: &Snapshot) {
+    let outgoing = publisher.request_status();
     let answer = endpoint.answer(&outgoing);
     publisher.answered(Ok(answer), Duration::ZERO, &view(snapshot));
     send_all(publisher, endpoint, &view(snapshot), true, |_| {});
@@ -165,9 +165,9 @@ fn fills_the_zone(
             assert!(!server.rules.iter().any(is_closed), "{record} is closed for a moment");
         }
     });
-    // What had no room for a moment comes back with the next look.
+    // What had no room for a moment comes back with the next status.
     for _ in 0..3 {
-        look(&mut publisher, &mut endpoint, &new);
+        refresh_status(&mut publisher, &mut endpoint, &new);
     }
     for (record, server) in RuleRecords::from(&own).all() {
         let mut live = RuleRecords::from(&endpoint.live).get(&record).unwrap().clone();
@@ -176,7 +176,7 @@ fn fills_the_zone(
     }
     // With room again, everything is served.
     endpoint.capacity = 1 << 30;
-    look(&mut publisher, &mut endpoint, &new);
+    refresh_status(&mut publisher, &mut endpoint, &new);
     prop_assert_eq!(&endpoint.live, &new);
     Ok(())
 }

@@ -35,9 +35,9 @@ impl Tenants {
         let owner = |place: OwnedHost<'_>| self.owner(place.host());
         let view = View { snapshot, owner: &owner };
         drain_as(publisher, endpoint, &view, &|_| {});
-        // What garbage and looks have to say comes later.
+        // What garbage and statuses say comes later.
         for _ in 0..3 {
-            let outgoing = publisher.look();
+            let outgoing = publisher.request_status();
             let answer = endpoint.answer(&outgoing);
             publisher.answered(Ok(answer), Duration::ZERO, &view);
             drain_as(publisher, endpoint, &view, &|_| {});
