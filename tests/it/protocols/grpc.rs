@@ -76,8 +76,9 @@ fn an_answer_with_more_trailers_than_2000_ends() {
         let sent = sent.join().map_err(|_| anyhow!("the endpoint"))??;
         println!("{sent} bytes of trailers were read; {outcome:?}");
         ensure!(sent < MANY, "nginx read {sent} bytes of trailers");
-        let log = nginx.log();
-        ensure!(log.contains("more than 2000 trailers"), "{log}");
+        // nginx 1.31 has a limit of its own, in bytes, which these come to first.
+        let (log, limits) = (nginx.log(), ["more than 2000 trailers", "too large http2 header"]);
+        ensure!(limits.iter().any(|limit| log.contains(limit)), "{log}");
         Ok(())
     });
 }
