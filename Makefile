@@ -84,12 +84,15 @@ test-planted: build failpoints # each checker finds a planted fault
 	nginx-build/checks/planted
 
 .PHONY: parity
-parity: build kubernetes ## the genuine ingress-nginx beside Oxigress: what both answer, docs/parity.md; needs root
-	@nginx-build/require parity
-	@nginx-build/cluster/ingress-nginx
+parity: build kubernetes ingress-nginx ## the genuine ingress-nginx beside Oxigress: what both answer, docs/parity.md; needs root
 	@$(step) "compiling the comparison" parity-build $(CARGO) build $(tested) -p oxigress-parity \
 	  --features oxigress-store/failpoints
 	@$(CARGO_TARGET_DIR)/debug/oxigress-parity $(PARITY)
+
+.PHONY: ingress-nginx
+ingress-nginx:
+	@nginx-build/require parity
+	@nginx-build/cluster/ingress-nginx
 
 .PHONY: conformance conformance-suite
 conformance: build kubernetes conformance-suite ## the Gateway API's own suite; reports in docs/conformance; needs root
@@ -103,7 +106,7 @@ soak: build failpoints kubernetes ## the long proofs, written down in docs/soak.
 	@nginx-build/checks/soak $(SOAK)
 
 .PHONY: bench
-bench: build ## measure against the budgets of the design
+bench: build $(if $(findstring peers,$(OXIGRESS_BENCH)),kubernetes ingress-nginx) ## measure against the budgets of the design
 	$(CARGO) run -p oxigress-bench --release
 
 .PHONY: image

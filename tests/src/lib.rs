@@ -22,7 +22,7 @@ mod product;
 mod traffic;
 
 pub use machine::{dist, network, place, process, small_disk, wait};
-pub use product::{chart, controller, manifest, nginx, prometheus, shipped, shop, site};
+pub use product::{chart, controller, genuine, manifest, nginx, prometheus, shipped, shop, site};
 pub use traffic::{client, crowd, endpoint, fake_dns, forwarder, load, mutual, pinned, session};
 
 use std::sync::{PoisonError, RwLock};

@@ -2,6 +2,7 @@
 
 pub mod chart;
 pub mod controller;
+pub mod genuine;
 pub mod manifest;
 pub mod nginx;
 pub mod prometheus;

@@ -1,12 +1,12 @@
 //! `make bench`: measures against the budgets of the design.
 //!
 //! Shape:   a subject ([`instructions`], [`policies`], [`algorithms`], [`scale`], [`throughput`], [`updates`], [`churn`],
-//!          [`restart`], [`memory`], [`files`], [`cluster`]) fills one [`report::Table`]:
+//!          [`restart`], [`memory`], [`files`], [`peers`], [`cluster`]) fills one [`report::Table`]:
 //!          what was measured, the peer of the same run, the budget, within or not.
 //! Rules:   numbers never fail a run; what could not run does. Everything is told on standard output and
 //!          in `target/bench.md`, with the machine it was measured on.
-//! Input:   `OXIGRESS_BENCH=instructions,policies,algorithms,scale,throughput,updates,churn,restart,memory,files,cluster` chooses
-//!          subjects.
+//! Input:   `OXIGRESS_BENCH=instructions,policies,algorithms,scale,throughput,updates,churn,restart,memory,files,peers,cluster` chooses
+//!          subjects; without it all run but `peers`.
 
 mod subjects {
     pub mod algorithms;
@@ -16,6 +16,7 @@ mod subjects {
     pub mod handshakes;
     pub mod instructions;
     pub mod memory;
+    pub mod peers;
     pub mod policies;
     pub mod restart;
     pub mod scale;
@@ -54,8 +55,8 @@ use anyhow::{Context, Result, bail};
 use measures::{bench, http, machine, probe, report, sample, slow, stretch, usage};
 use programs::{callgrind, conf, configuration, haproxy, manifests, nginx, product, snapshot, wrk};
 use subjects::{
-    algorithms, churn, cluster, files, handshakes, instructions, memory, policies, restart, scale,
-    throughput, updates, webhook,
+    algorithms, churn, cluster, files, handshakes, instructions, memory, peers, policies, restart,
+    scale, throughput, updates, webhook,
 };
 
 use bench::Bench;
@@ -66,7 +67,7 @@ use std::time::Instant;
 
 type Run = fn(&Bench, &mut Table) -> Result<()>;
 
-const SUBJECTS: [(&str, &str, Run); 12] = [
+const SUBJECTS: [(&str, &str, Run); 13] = [
     ("instructions", "Instructions per request", instructions::run),
     ("policies", "Instructions of policies", policies::run),
     ("algorithms", "Algorithms of balancing", algorithms::run),
@@ -78,8 +79,12 @@ const SUBJECTS: [(&str, &str, Run); 12] = [
     ("memory", "Memory of nginx", memory::run),
     ("webhook", "Admission at 10,000 Ingresses", webhook::run),
     ("files", "From a file's close() to the first request served by it", files::run),
+    ("peers", "Beside ingress-nginx, on 1,000 Ingresses", peers::run),
     ("cluster", "A Kubernetes API server with 10,000 Ingresses", cluster::run),
 ];
+
+/// It needs root and an ingress-nginx, which takes minutes to build.
+const ON_REQUEST: &str = "peers";
 
 fn main() -> ExitCode {
     match run() {
@@ -123,7 +128,9 @@ fn run() -> Result<bool> {
 
 fn chosen(list: Option<String>) -> Result<Vec<String>> {
     let known: Vec<_> = SUBJECTS.iter().map(|(name, ..)| (*name).to_owned()).collect();
-    let Some(list) = list.filter(|list| !list.trim().is_empty()) else { return Ok(known) };
+    let Some(list) = list.filter(|list| !list.trim().is_empty()) else {
+        return Ok(known.into_iter().filter(|name| name != ON_REQUEST).collect());
+    };
     let chosen: Vec<_> = list.split(',').map(|name| name.trim().to_owned()).collect();
     match chosen.iter().find(|name| !known.contains(name)) {
         Some(name) => bail!("OXIGRESS_BENCH: no subject {name:?}, there are {}", known.join(", ")),
@@ -137,7 +144,8 @@ mod tests {
 
     #[test]
     fn an_unknown_subject_is_refused_and_none_means_all() {
-        assert_eq!(chosen(None).unwrap().len(), SUBJECTS.len());
+        assert_eq!(chosen(None).unwrap().len(), SUBJECTS.len() - 1);
+        assert_eq!(chosen(Some(ON_REQUEST.into())).unwrap(), [ON_REQUEST]);
         assert_eq!(chosen(Some("files, updates".into())).unwrap(), ["files", "updates"]);
         assert!(chosen(Some("speed".into())).is_err());
     }

@@ -1,7 +1,6 @@
 //! One block, asked of both.
 
 use crate::documented::Table;
-use crate::genuine::Genuine;
 use crate::manifests::Manifests;
 use anyhow::{Context, Result, ensure};
 use oxigress_compare::answer::Difference;
@@ -14,6 +13,7 @@ use oxigress_tests::client::{self, Address};
 use oxigress_tests::cluster::{Cluster, Tenant, ingress};
 use oxigress_tests::controller::Controller;
 use oxigress_tests::endpoint::{Behaviour, Endpoint};
+use oxigress_tests::genuine::Genuine;
 use oxigress_tests::place::Directory;
 use oxigress_tests::variables::Variables;
 use oxigress_tests::wait::{self, block_on};
@@ -115,7 +115,7 @@ impl<'c> Case<'c> {
         )?;
         let controller = Controller::start_on(cluster, directory, 1, &tenant.flags())?;
         let configmap = format!("{}/ingress-nginx", tenant.namespace);
-        let genuine = Genuine::start(&tenant, directory, &configmap)?;
+        let genuine = Genuine::start(&tenant, directory, &configmap, &["--sync-rate-limit=10"])?;
         for (name, value) in [
             ("NAMESPACE", tenant.namespace.clone()),
             ("CLASS", tenant.class.clone()),

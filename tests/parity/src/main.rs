@@ -6,7 +6,6 @@
 
 mod case;
 mod documented;
-mod genuine;
 mod manifests;
 mod report;
 

@@ -132,15 +132,25 @@ pub fn wait_for_end(pid: u32) -> Result<()> {
     })
 }
 
-/// nginx's worker processes below `root`, at any depth, sorted; those that are shutting down are left out.
-pub fn workers_below(root: u32) -> Vec<u32> {
-    let all = entries();
+/// A process and those below it, at any depth.
+pub fn family(root: u32) -> Vec<u32> {
+    family_among(&entries(), root)
+}
+
+fn family_among(all: &[Entry], root: u32) -> Vec<u32> {
     let mut family = vec![root];
     let mut next = 0;
     while let Some(&parent) = family.get(next) {
         family.extend(all.iter().filter(|e| e.parent == parent).map(|e| e.pid));
         next += 1;
     }
+    family
+}
+
+/// nginx's worker processes below `root`, at any depth, sorted; those that are shutting down are left out.
+pub fn workers_below(root: u32) -> Vec<u32> {
+    let all = entries();
+    let family = family_among(&all, root);
     let is_worker = |e: &&Entry| {
         family.contains(&e.pid)
             && e.title.starts_with("nginx: worker process")

@@ -1,11 +1,11 @@
 //! The genuine ingress-nginx, in a root folder and process namespace of its own.
 
+use crate::client::{self, Address, Request};
+use crate::cluster::Tenant;
+use crate::place::{Directory, free_port};
+use crate::process::{Process, workers_below};
+use crate::{dist, nginx, wait};
 use anyhow::{Context, Result, ensure};
-use oxigress_tests::client::{self, Address, Request};
-use oxigress_tests::cluster::Tenant;
-use oxigress_tests::place::{Directory, free_port};
-use oxigress_tests::process::{Process, workers_below};
-use oxigress_tests::{dist, nginx, wait};
 use rustix::process::Signal;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -21,8 +21,14 @@ pub struct Genuine {
 }
 
 impl Genuine {
-    /// Starts it for the tenant's class and waits until its nginx answers. `configmap` is `namespace/name`.
-    pub fn start(tenant: &Tenant<'_>, directory: &Directory, configmap: &str) -> Result<Self> {
+    /// Starts it for the tenant's class and waits until its nginx answers. `configmap` is `namespace/name`; `flags` are
+    /// added to those that every test needs.
+    pub fn start(
+        tenant: &Tenant<'_>,
+        directory: &Directory,
+        configmap: &str,
+        flags: &[&str],
+    ) -> Result<Self> {
         let (http_port, https_port) = (free_port()?, free_port()?);
         let root = dist::ingress_nginx()?.join("root");
         let at = directory.join("ingress-nginx");
@@ -51,11 +57,11 @@ impl Genuine {
             "--disable-sync-events".into(),
             "--enable-metrics=false".into(),
             "--profiling=false".into(),
-            "--sync-rate-limit=10".into(),
             "--post-shutdown-grace-period=0".into(),
             // As in 1.12 and newer.
             "--enable-annotation-validation=true".into(),
         ]);
+        command.args(flags);
         for flag in ["default-server-port", "healthz-port", "status-port", "stream-port"] {
             command.arg(format!("--{flag}={}", free_port()?));
         }
@@ -71,6 +77,10 @@ impl Genuine {
         })
         .with_context(|| genuine.log_tail())??;
         Ok(genuine)
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.process.pid()
     }
 
     /// Fails while workers of an earlier configuration accept connections beside the newest ones.

@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use oxigress_tests::controller::Controller;
 use oxigress_tests::place::Directory;
 use std::fs;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::Path;
 use std::sync::OnceLock;
 
@@ -281,12 +282,17 @@ fn in_nginxs_words(skeleton: &str) -> String {
 
 /// Two endpoints that answer 100 bytes, of which the first says which one it is.
 pub fn endpoint(ports: [u16; 2]) -> String {
-    let servers: String = ports
+    endpoints(&ports.map(|port| SocketAddrV4::new(Ipv4Addr::LOCALHOST, port)))
+}
+
+/// As [`endpoint`], one server on each address: their answers begin with A and B.
+pub fn endpoints(addresses: &[SocketAddrV4]) -> String {
+    let servers: String = addresses
         .iter()
         .zip(["A", "B"])
-        .map(|(port, name)| {
+        .map(|(address, name)| {
             format!(
-                "server {{ listen 127.0.0.1:{port}; location / {{ return 200 \"{name}{}\"; }} }}\n",
+                "server {{ listen {address}; location / {{ return 200 \"{name}{}\"; }} }}\n",
                 "x".repeat(99)
             )
         })

@@ -32,9 +32,13 @@ const CHURN: u32 = 50;
 const WRITES: usize = 48;
 
 pub fn run(bench: &Bench, table: &mut Table) -> Result<()> {
-    // The cluster lives in a network of its own, which a thread joins for good.
+    in_its_network(|| measure(bench, table))
+}
+
+/// Runs a measurement in the network of clusters, which a thread joins for good.
+pub fn in_its_network(measure: impl FnOnce() -> Result<()> + Send) -> Result<()> {
     std::thread::scope(|scope| {
-        let inside = scope.spawn(|| network::join().and_then(|()| measure(bench, table)));
+        let inside = scope.spawn(|| network::join().and_then(|()| measure()));
         inside.join().map_err(|_| anyhow!("the measuring thread has panicked"))?
     })
 }
@@ -43,7 +47,11 @@ fn measure(bench: &Bench, table: &mut Table) -> Result<()> {
     let cluster = Cluster::start(&bench.directory)?;
     let pods = [pod("a")?, pod("b")?];
     let start = Instant::now();
-    fill(&cluster, &pods[0])?;
+    cluster.apply(
+        "{apiVersion: networking.k8s.io/v1, kind: IngressClass, metadata: {name: bench}, \
+         spec: {controller: bench.test/bench}}",
+    )?;
+    fill(&cluster, &pods[0], APPS, "bench")?;
     table.note(format!(
         "{APPS} Ingresses, Services and EndpointSlices of {ENDPOINTS} endpoints in {NAMESPACES} namespaces, \
          written in {:.0} s; kube-apiserver and etcd share the machine's cores with what is measured",
@@ -120,15 +128,15 @@ fn memory_after(controller: u32, table: &mut Table) -> Result<()> {
     Ok(())
 }
 
-fn pod(name: &str) -> Result<Endpoint> {
+pub fn pod(name: &str) -> Result<Endpoint> {
     Endpoint::with(name, Behaviour::Ok, pod_address().into())
 }
 
-fn host(number: usize) -> String {
+pub fn host(number: usize) -> String {
     format!("app-{number}.bench.test")
 }
 
-fn namespace(number: usize) -> String {
+pub fn namespace(number: usize) -> String {
     format!("bench-{}", number % NAMESPACES)
 }
 
@@ -136,22 +144,18 @@ fn kind(group: &str, kind: &str) -> ApiResource {
     ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", kind))
 }
 
-fn slices() -> ApiResource {
+pub fn slices() -> ApiResource {
     kind("discovery.k8s.io", "EndpointSlice")
 }
 
-/// All objects, as their owners would write them.
-fn fill(cluster: &Cluster, pod: &Endpoint) -> Result<()> {
+/// The objects of so many apps, as their owners would write them; only the first one's endpoint answers.
+pub fn fill(cluster: &Cluster, pod: &Endpoint, apps: usize, class: &str) -> Result<()> {
     let namespaces = (0..NAMESPACES).map(|n| {
         format!("---\n{{apiVersion: v1, kind: Namespace, metadata: {{name: {}}}}}\n", namespace(n))
     });
     cluster.apply(&namespaces.collect::<String>())?;
-    cluster.apply(
-        "{apiVersion: networking.k8s.io/v1, kind: IngressClass, metadata: {name: bench}, \
-         spec: {controller: bench.test/bench}}",
-    )?;
     let client = cluster.client()?;
-    let writes = (0..APPS).flat_map(|number| {
+    let writes = (0..apps).flat_map(|number| {
         let (name, host) = (format!("app-{number}"), host(number));
         let backend = json!({"service": {"name": name, "port": {"number": 80}}});
         let paths = json!([{"path": "/", "pathType": "Prefix", "backend": backend}]);
@@ -162,7 +166,7 @@ fn fill(cluster: &Cluster, pod: &Endpoint) -> Result<()> {
         [
             (
                 kind("networking.k8s.io", "Ingress"),
-                json!({"metadata": meta, "spec": {"ingressClassName": "bench", "rules": rules}}),
+                json!({"metadata": meta, "spec": {"ingressClassName": class, "rules": rules}}),
             ),
             (
                 kind("", "Service"),
