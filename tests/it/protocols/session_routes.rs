@@ -172,8 +172,7 @@ fn a_namespace_of_many_ports_leaves_sessions_to_others() {
             "apiVersion: v1\nkind: ConfigMap\nmetadata: { name: settings, namespace: default }\n\
              data: { max-worker-connections: '256' }\n",
         )?;
-        let of_good =
-            |manifest: String| manifest.replace("namespace: default }", "namespace: good }");
+        let of_good = |manifest: String| manifest.replace("namespace: default", "namespace: good");
         let services = service("one", one, 9) + &of_good(service("two", two, 9));
         let all = "protocol: TCP, allowedRoutes: { namespaces: { from: All } }";
         let listeners = [

@@ -3,6 +3,7 @@
 mod filters;
 mod guests;
 mod known;
+mod sessions;
 
 use super::work::{self, Step};
 use crate::testing::options;
