@@ -22,6 +22,7 @@ use nginx::{
 use oxigress_core::balancer::Identity;
 use oxigress_core::balancer::idle;
 use oxigress_core::balancer::statistics::Failure;
+use oxigress_core::http::head::ATTEMPTS_AGAIN;
 use oxigress_store::KeyHash;
 
 /// Balances the requests of upstreams with `ingress_balancer`.
@@ -311,9 +312,14 @@ impl<'r> Peer<'r> {
     /// Attempts that may still be made when `untried` endpoints are left: `proxy_next_upstream_tries` counts
     /// all of a request's.
     fn attempts_left(&self, untried: usize) -> usize {
+        let left = |limit: usize| untried.min(limit.saturating_sub(self.attempts as usize));
         match self.request.nginx().upstream().map_or(0, Upstream::tries) {
+            // Asked after a failure alone: the first attempt is every request's.
+            0 | ATTEMPTS_AGAIN.. if self.attempts > 0 && self.request.has_passed_before() => {
+                left(ATTEMPTS_AGAIN)
+            }
             0 => untried,
-            limit => untried.min(limit.saturating_sub(self.attempts as usize)),
+            limit => left(limit),
         }
     }
 

@@ -159,6 +159,11 @@ impl<'r> Request<'r> {
         Cow::Owned(all.join(&b", "[..]))
     }
 
+    /// Whether it has passed through here before, by its `CDN-Loop`.
+    pub fn has_passed_before(&self) -> bool {
+        self.all_headers(b"cdn-loop").any(|value| head::passes(value) > 0)
+    }
+
     /// Says that requests lead in a circle: every ten seconds at most.
     pub fn log_loop(&self) {
         static SELDOM: Seldom = Seldom::new();

@@ -16,6 +16,7 @@ use nginx::stream::balancer::SessionBalancer;
 use nginx::stream::{Session, SessionState, SessionUpstream, StreamBlock};
 use nginx::{Attempt, Code, Outcome, PeerName, Refused};
 use oxigress_core::balancer::Identity;
+use oxigress_core::balancer::sessions::{SessionOwner, namespace_of};
 use oxigress_core::model::StreamPort;
 
 /// Balances the sessions of upstreams with `ingress_balancer`.
@@ -51,8 +52,10 @@ impl SessionBalancer for Sessions {
 
     fn peer<'s>(session: &'s Session, block: &'s StreamBlock) -> Option<Peer<'s>> {
         let worker = worker::current(session.event_loop())?;
-        let is_open = open::begin(worker, session, port_of(session));
-        let backend = is_open.then(|| backend(session, block, worker)).flatten();
+        let backend = backend(session, block, worker).filter(|backend| {
+            let namespace = namespace_of(backend).into();
+            open::begin(worker, session, SessionOwner { port: port_of(session), namespace })
+        });
         let backend = backend.unwrap_or_default();
         let mut endpoint_set = EndpointSetRef::default();
         let value = |name: &[u8]| session.variable_by_name::<Stream>(name);

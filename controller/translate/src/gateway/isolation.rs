@@ -7,6 +7,7 @@ use oxigress_core::model::{HostPattern, ListenerHost};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::num::NonZeroU16;
+use std::sync::Arc;
 
 /// The hosts of listeners over TCP, by port and address.
 #[derive(Default)]
@@ -19,15 +20,27 @@ struct Hosts {
     wildcards: BTreeMap<Box<str>, HostPattern>,
     /// Bytes of the longest of those.
     longest: usize,
+    /// The hosts below a wildcard that all of its listeners leave to others.
+    left: BTreeMap<HostPattern, Arc<BTreeSet<HostPattern>>>,
 }
 
 impl Hosts {
-    fn insert(&mut self, host: &HostPattern) {
+    fn insert(&mut self, ListenerState { host, leaves, .. }: &ListenerState<'_>) {
         if let Some(below) = host.as_str().strip_prefix('*') {
             self.longest = self.longest.max(below.len());
             self.wildcards.insert(below.into(), host.clone());
         }
-        self.all.insert(host.clone());
+        let is_new = self.all.insert(host.clone());
+        if is_new && !leaves.is_empty() {
+            self.left.insert(host.clone(), leaves.clone());
+        } else if let Some(left) = self.left.get_mut(host).filter(|left| *left != leaves) {
+            *left = Arc::new(left.intersection(leaves).cloned().collect());
+        }
+    }
+
+    /// Whether the listeners of a wildcard leave a host to others.
+    fn is_left(&self, wildcard: &HostPattern, host: &HostPattern) -> bool {
+        self.left.get(wildcard).is_some_and(|left| left.contains(host))
     }
 }
 
@@ -40,7 +53,7 @@ impl Listeners {
                 let is_udp = listener.protocol == Some(Protocol::Udp);
                 let Some(port) = listener.port.filter(|_| !is_udp) else { continue };
                 for address in state.addresses() {
-                    all.0.entry((port, address)).or_default().insert(&listener.host);
+                    all.0.entry((port, address)).or_default().insert(listener);
                 }
             }
         }
@@ -78,7 +91,7 @@ impl Listeners {
         let mut parents = parents.filter(|parent| parent.len() <= hosts.longest);
         let wildcard = parents.find_map(|parent| {
             work::count(Step::Level);
-            hosts.wildcards.get(parent)
+            hosts.wildcards.get(parent).filter(|wildcard| !hosts.is_left(wildcard, &at.host))
         });
         wildcard.or_else(|| hosts.all.get(&HostPattern::default_host()))
     }

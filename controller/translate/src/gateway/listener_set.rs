@@ -4,26 +4,26 @@
 //!          comes first stands, also between Gateways.
 //! Tenancy: a set that its Gateway does not allow adds nothing. What it brings is its own namespace's: Secrets, routes, grants, limits.
 //!          One of another namespace than its Gateway's takes no host from routes of others that name it, unless an older route of its
-//!          own namespace does, and makes nobody the owner of a host.
+//!          own namespace does, and makes nobody the owner of a host: see [`guests`].
 //! Source:  ListenerSet of Gateway API v1.7.
+
+mod guests;
 
 use super::Built;
 use super::address::{Place, Refusal};
-use super::attach::{self, Attachment, admits};
+use super::attach::admits;
 use super::listener::{self, Counts, listener_status};
 use super::ports::Older;
-use super::room::Room;
 use super::state::{GatewayState, Gateways, Home, ListenerState, SetState};
 use super::status::{self, accepted, programmed};
 use super::target::is_watched;
 use crate::Options;
-use crate::age::Age;
 use crate::host::owner::HostOwnership;
-use oxigress_core::model::HostPattern;
+use guests::Left;
 use oxigress_objects::gateway::{GatewayObjects, ListenerSet};
 use oxigress_objects::gateway_status::{Condition, Content};
 use oxigress_objects::{Key, Kind, World};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// All of them, the oldest first.
 pub fn by_age(objects: &GatewayObjects) -> Vec<(Home<'_>, &ListenerSet)> {
@@ -35,9 +35,6 @@ pub fn by_age(objects: &GatewayObjects) -> Vec<(Home<'_>, &ListenerSet)> {
 
 /// Listeners of sets, as they were read, with the Gateway of each set.
 type Read<'w> = Vec<(Key, ListenerState<'w>)>;
-
-/// A listener of a set: the set, and the name of the listener.
-type Named<'w> = (&'w Key, &'w str);
 
 /// Adds the ListenerSets to the Gateways that they name.
 pub fn add<'w>(
@@ -74,13 +71,14 @@ pub fn add<'w>(
     if read.is_empty() {
         return;
     }
-    let taken = match options.host_ownership {
-        HostOwnership::Shared => BTreeMap::new(),
+    let left = match options.host_ownership {
+        HostOwnership::Shared => Left::default(),
         HostOwnership::Settings | HostOwnership::Strict => {
-            taken_hosts(world, options, gateways, &read)
+            guests::left(world, options, gateways, &read)
         }
     };
-    put(options, gateways, older, read, &taken);
+    built.notes.extend(left.notes(&read));
+    put(options, gateways, older, read, &left);
 }
 
 /// Puts listeners to their Gateways, each unless one that comes first is in its way.
@@ -89,21 +87,17 @@ fn put<'w>(
     gateways: &mut Gateways<'w>,
     mut older: Older<'w>,
     read: Read<'w>,
-    taken: &BTreeMap<Named<'w>, Condition>,
+    left: &Left<'w>,
 ) {
     for (gateway, mut listener) in read {
         let Some(state) = gateways.get_mut(&gateway) else { continue };
-        listener.conflict = taken.get(&name_of(&listener)).cloned();
+        left.apply(&gateway, &mut listener);
         if listener.conflict.is_none() {
             listener.conflict = conflict(options, state, &listener);
         }
         older.find_conflict(options, &state.addresses(), &mut listener);
         state.listeners.push(listener);
     }
-}
-
-fn name_of<'w>(listener: &ListenerState<'w>) -> Named<'w> {
-    (listener.home.key, &listener.spec.name)
 }
 
 /// What else of its Gateway is in the way of a listener.
@@ -135,134 +129,6 @@ fn conflict(
         listener.spec.port
     );
     Some(Condition { name: "Conflicted", holds: true, reason, message })
-}
-
-/// Listeners of sets of other namespaces than their Gateways', by their hosts. One for all hosts is the least specific, which takes
-/// none from others.
-#[derive(Default)]
-struct Guests<'w> {
-    all: Vec<(Named<'w>, Home<'w>)>,
-    exact: BTreeMap<HostPattern, Vec<usize>>,
-    /// The wildcards, by what follows the star.
-    below: BTreeMap<Box<str>, Vec<usize>>,
-}
-
-impl<'w> Guests<'w> {
-    fn of(read: &Read<'w>) -> Self {
-        let mut guests = Guests::default();
-        let is_guest = |(gateway, listener): &&(Key, ListenerState<'w>)| {
-            listener.home.key.namespace != gateway.namespace
-        };
-        for (_, listener) in read.iter().filter(is_guest) {
-            let (host, number) = (&listener.host, guests.all.len());
-            if *host == HostPattern::default_host() {
-                continue;
-            }
-            guests.all.push((name_of(listener), listener.home));
-            match host.as_str().strip_prefix('*') {
-                Some(below) => guests.below.entry(below.into()).or_default().push(number),
-                None => guests.exact.entry(host.clone()).or_default().push(number),
-            }
-        }
-        guests
-    }
-
-    /// Those to which requests for a host would come.
-    fn over(&self, host: &HostPattern) -> impl Iterator<Item = usize> {
-        let name = host.as_str().trim_start_matches('*');
-        let parents = name.match_indices('.').filter_map(move |(dot, _)| name.get(dot..));
-        let below = parents.filter_map(|parent| self.below.get(parent));
-        self.exact.get(host).into_iter().chain(below).flatten().copied()
-    }
-}
-
-/// The oldest routes that name a host which a listener would have.
-#[derive(Default)]
-struct Claims {
-    /// Of the listener's own namespace, by that listener.
-    own: Option<Age>,
-    /// Of others, by other listeners.
-    foreign: Option<Age>,
-}
-
-/// The listeners of guests that would take a host from routes of others, with what there is to say. A route is attached as if no
-/// listener of a set was in the way of another one: who has a host is decided by the routes that name it, and not by the age of
-/// sets, which may name a host any time.
-fn taken_hosts<'w>(
-    world: &'w World,
-    options: &Options,
-    gateways: &mut Gateways<'w>,
-    read: &Read<'w>,
-) -> BTreeMap<Named<'w>, Condition> {
-    let guests = Guests::of(read);
-    let mut claims: BTreeMap<(usize, HostPattern), Claims> = BTreeMap::new();
-    if guests.all.is_empty() {
-        return BTreeMap::new();
-    }
-    for (gateway, listener) in read {
-        if let Some(state) = gateways.get_mut(gateway) {
-            state.listeners.push(listener.clone());
-        }
-    }
-    let room = &mut Room::default();
-    for (id, route) in &world.gateway_api.routes {
-        let hosts = route.spec.hostnames.iter().filter_map(|name| HostPattern::parse(name).ok());
-        if !hosts.into_iter().any(|host| guests.over(&host).next().is_some()) {
-            continue;
-        }
-        let attached = attach::attach(world, options, id, route, gateways, room);
-        let (hosts, by) = named(&attached, gateways);
-        let age = Age { created: route.meta.created, key: id.key.clone() };
-        for (host, number) in
-            hosts.iter().flat_map(|host| guests.over(host).map(move |n| (host, n)))
-        {
-            let Some((name, home)) = guests.all.get(number) else { continue };
-            let claims = claims.entry((number, host.clone())).or_default();
-            match (id.key.namespace == home.key.namespace, by.contains(name)) {
-                (true, true) => {
-                    claims.own = claims.own.take().into_iter().chain([age.clone()]).min();
-                }
-                (false, false) => {
-                    claims.foreign = claims.foreign.take().into_iter().chain([age.clone()]).min();
-                }
-                _ => {}
-            }
-        }
-    }
-    for state in gateways.values_mut() {
-        state.listeners.retain(|listener| listener.home.kind == Kind::Gateway);
-        state.listeners.iter_mut().for_each(|listener| listener.attached.clear());
-    }
-    let lost = claims.into_iter().filter_map(|((number, host), Claims { own, foreign })| {
-        let age = foreign?;
-        let (name, _) = guests.all.get(number)?;
-        if own.is_some_and(|own| own < age) {
-            return None;
-        }
-        let message = format!(
-            "a route of another namespace names host {host}, which the listener would take from it: write another hostname, or \
-             name the host in an older route of the set's namespace"
-        );
-        Some((*name, Condition { name: "Conflicted", holds: true, reason: "HostnameConflict", message }))
-    });
-    lost.collect()
-}
-
-/// The hosts that a route names where it is attached, and the listeners to which it is.
-fn named<'w>(
-    attached: &[Attachment<'_>],
-    gateways: &Gateways<'w>,
-) -> (BTreeSet<HostPattern>, BTreeSet<Named<'w>>) {
-    let (mut hosts, mut by) = (BTreeSet::new(), BTreeSet::new());
-    for attachment in attached {
-        let Some(state) = gateways.get(&attachment.gateway) else { continue };
-        for (place, names) in &attachment.listeners {
-            let named = names.iter().filter(|(host, own)| host == own);
-            hosts.extend(named.map(|(host, _)| host.clone()));
-            by.extend(state.listeners.get(*place).map(name_of));
-        }
-    }
-    (hosts, by)
 }
 
 /// Says what became of the ListenerSets of a Gateway; answers how many are attached.
@@ -305,9 +171,11 @@ pub fn finish(state: &GatewayState<'_>, built: &mut Built) -> usize {
 mod tests {
     use super::*;
     use crate::gateway::gateways::gateways;
+    use oxigress_core::model::HostPattern;
     use oxigress_objects::ObjectRef;
     use oxigress_objects::gateway::Resource;
     use serde_json::{Value, json};
+    use std::collections::BTreeSet;
     use std::sync::Arc;
 
     fn resource<S: serde::de::DeserializeOwned>(created: i64, spec: Value) -> Arc<Resource<S>> {
@@ -374,18 +242,22 @@ mod tests {
         let by_gateway = json!({"name": "web", "namespace": "infra"});
         let by_set = json!({"kind": "ListenerSet", "name": "s", "namespace": "guest"});
         let (gateway, both) = (json!([by_gateway]), json!([by_gateway, by_set]));
+        let (refused, stands, leaves) = (None, Some(false), Some(true));
         for (host, of_route, namespace, parents, own, expected) in [
-            ("a.test", "a.test", "shop", &gateway, None, false),
-            ("*.test", "a.test", "shop", &gateway, None, false),
-            ("*.test", "*.a.test", "shop", &gateway, None, false),
-            ("*.a.test", "*.test", "shop", &gateway, None, true),
-            ("a.test", "*.test", "shop", &gateway, None, true),
-            ("b.test", "a.test", "shop", &gateway, None, true),
-            ("a.test", "a.test", "guest", &gateway, None, true),
-            ("a.test", "a.test", "shop", &both, None, true),
-            ("a.test", "a.test", "shop", &gateway, Some((4, "a.test")), true),
-            ("a.test", "a.test", "shop", &gateway, Some((6, "a.test")), false),
-            ("*.test", "a.test", "shop", &gateway, Some((4, "b.test")), false),
+            ("a.test", "a.test", "shop", &gateway, None, refused),
+            ("*.test", "*.test", "shop", &gateway, None, refused),
+            ("*.test", "a.test", "shop", &gateway, None, leaves),
+            ("*.test", "*.a.test", "shop", &gateway, None, leaves),
+            ("*.a.test", "*.test", "shop", &gateway, None, stands),
+            ("a.test", "*.test", "shop", &gateway, None, stands),
+            ("b.test", "a.test", "shop", &gateway, None, stands),
+            ("a.test", "a.test", "guest", &gateway, None, stands),
+            ("a.test", "a.test", "shop", &both, None, stands),
+            ("a.test", "a.test", "shop", &gateway, Some((4, "a.test")), stands),
+            ("*.test", "a.test", "shop", &gateway, Some((4, "a.test")), stands),
+            ("a.test", "a.test", "shop", &gateway, Some((6, "a.test")), refused),
+            ("*.test", "a.test", "shop", &gateway, Some((6, "a.test")), leaves),
+            ("*.test", "a.test", "shop", &gateway, Some((4, "b.test")), leaves),
         ] {
             let mut spec = listener("l", 80, host);
             spec["allowedRoutes"] = json!({"namespaces": {"from": "All"}});
@@ -395,12 +267,35 @@ mod tests {
             if let Some((created, host)) = own {
                 route(&mut world, "guest", created, host, &json!([by_set]));
             }
-            let standing = |options: &Options| !standing(&world, options).is_empty();
+            let leaves = |options: &Options| {
+                let classes = BTreeSet::from(["c".to_owned()]);
+                let gateways = gateways(&world, options, &classes, &mut Built::default());
+                let accepted = gateways.values().flat_map(GatewayState::accepted);
+                let mut of_sets = accepted.filter(|one| one.home.kind == Kind::ListenerSet);
+                let of = HostPattern::parse(of_route).unwrap();
+                of_sets.next().map(|one| one.leaves.iter().eq([&of]))
+            };
             let told = format!("{host} beside {of_route} of {namespace}, {own:?}");
-            assert_eq!(standing(&Options::default()), expected, "{told}");
+            assert_eq!(leaves(&Options::default()), expected, "{told}");
             let shared = Options { host_ownership: HostOwnership::Shared, ..Options::default() };
-            assert!(standing(&shared), "{told}, shared");
+            assert_eq!(leaves(&shared), stands, "{told}, shared");
         }
+    }
+
+    /// One claim for each namespace that has listeners over a host, and not for each of its listeners.
+    #[test]
+    fn listeners_of_one_host_cost_what_one_costs() {
+        let many = (0..1_000).map(|n| listener(&format!("l{n}"), 80, "*.test")).collect();
+        let mut world = world(&[("guest", 1, many)]);
+        let parents = json!([{"name": "web", "namespace": "infra"}]);
+        for n in 0..1_000 {
+            let spec = json!({"parentRefs": parents, "hostnames": [format!("h{n}.test")]});
+            let id = ObjectRef::new(Kind::HTTPRoute, Key::new("shop", format!("r{n}")));
+            world.gateway_api.routes.insert(id, resource(5, spec));
+        }
+        guests::CLAIMS.set(0);
+        assert_eq!(standing(&world, &Options::default()), ["guest/l0"]);
+        assert_eq!(guests::CLAIMS.get(), 1_000);
     }
 
     #[test]

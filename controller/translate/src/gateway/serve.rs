@@ -10,10 +10,11 @@ use super::rank::{self, Flat, Ranked};
 use super::room::{Meeting, Room};
 use super::sessions::Sessions;
 use super::spots::{Spot, spots};
-use super::state::{GatewayState, Gateways};
+use super::state::{GatewayState, Gateways, ListenerState};
 use super::work::{self, Step};
 use super::{Beside, Built, Shown};
 use crate::Options;
+use crate::host::certificate;
 use crate::host::owner::HostOwnership;
 use crate::ingress::urls;
 use oxigress_core::model::policy::{Policies, PolicyId};
@@ -97,7 +98,7 @@ impl Serving {
         };
         let mut all: Vec<_> = gateways.values().flat_map(of_one).collect();
         all.sort_by_key(|(listener, _)| listener.home);
-        for (listener, state) in all {
+        for (listener, state) in &all {
             let Some(port) = listener.port else { continue };
             let host = listener.host.clone();
             if let Some(id) = listener.certificate.clone().filter(|_| listener.is_serving()) {
@@ -108,6 +109,7 @@ impl Serving {
                 self.hosts.entry(ListenerHost::deep(port, address, host.clone())).or_default();
             }
         }
+        leave_certificates(all.into_iter().map(|(listener, _)| listener), built);
     }
 
     /// Puts the servers together; answers which routes are not served where.
@@ -203,6 +205,41 @@ impl Serving {
         }
         built.leads.retain(|id, _| led.contains(id));
         built.policies = self.policies;
+    }
+}
+
+/// Shows hosts that listeners leave to others what would be shown if these listeners were not there: their certificates are for
+/// hosts of their own.
+fn leave_certificates<'s, 'w: 's>(
+    listeners: impl Iterator<Item = &'s ListenerState<'w>>,
+    built: &mut Built,
+) {
+    let mut leavers: BTreeMap<&HostPattern, BTreeSet<&HostPattern>> = BTreeMap::new();
+    let mut owners = BTreeMap::new();
+    for listener in listeners {
+        let shown = built.certificates.get(&listener.host);
+        let is_its = |shown: &Shown| listener.home.is(shown.kind, &shown.age.key);
+        if shown.is_some_and(is_its) {
+            for host in &*listener.leaves {
+                leavers.entry(host).or_default().insert(&listener.host);
+                owners.entry(host).or_insert(listener.home);
+            }
+        }
+    }
+    let shown = leavers.into_iter().filter_map(|(host, leavers)| {
+        let name = host.as_str().trim_start_matches('*');
+        let parents = name.match_indices('.').filter_map(|(dot, _)| name.get(dot..));
+        let wildcards = parents.filter_map(|parent| HostPattern::parse(&format!("*{parent}")).ok());
+        let mut others = wildcards.filter(|wildcard| !leavers.contains(wildcard));
+        let shown = others.find_map(|wildcard| built.certificates.get(&wildcard).cloned());
+        let home = owners.get(host)?;
+        // The default one.
+        let none = || Shown { id: certificate::none(), age: home.age(), kind: home.kind };
+        Some((host.clone(), shown.unwrap_or_else(none)))
+    });
+    let shown: Vec<_> = shown.collect();
+    for (host, shown) in shown {
+        built.certificates.entry(host).or_insert(shown);
     }
 }
 

@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 use std::num::NonZeroU16;
+use std::sync::Arc;
 
 /// A Gateway of ours.
 pub struct GatewayState<'w> {
@@ -109,6 +110,8 @@ pub struct ListenerState<'w> {
     pub conflict: Option<Condition>,
     /// What is referred to and cannot be used.
     pub unresolved: Option<Condition>,
+    /// The hosts below its wildcard that routes of others name, and that are theirs.
+    pub leaves: Arc<BTreeSet<HostPattern>>,
 }
 
 impl<'w> GatewayState<'w> {
@@ -148,6 +151,7 @@ impl<'w> ListenerState<'w> {
             refusal: None,
             conflict: None,
             unresolved: None,
+            leaves: Arc::default(),
         }
     }
 

@@ -1,7 +1,9 @@
 //! What many routes cost, and what one namespace may ask of every rebuild.
 
 mod filters;
+mod guests;
 mod known;
+mod sessions;
 
 use super::work::{self, Step};
 use crate::testing::options;

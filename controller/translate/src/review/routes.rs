@@ -43,10 +43,13 @@ impl Translator {
         let new = gateway::hosts_of(world, &self.options, id, route);
         outcome.compared = (new.named.len() + new.covered.len() + new.sessions.len()).min(1);
         let by_name = new.named.iter().filter_map(|host| self.taken_over(host, &age, id.kind));
+        let beside_sets =
+            self.taken_beside_sets(world, route, stored.map(|old| &**old), &age, id.kind);
         let covered = new.covered.iter().filter_map(|at| self.covered_over(at, &age, id.kind));
         let sessions = new.sessions.iter();
         let sessions = sessions.filter_map(|place| self.sessions_over(world, place, &age, id.kind));
-        let mut losses: Vec<Loss> = by_name.chain(covered).chain(sessions).collect();
+        let all = by_name.chain(beside_sets).chain(covered).chain(sessions);
+        let mut losses: Vec<Loss> = all.collect();
         // What it takes already it has taken long ago: nobody is to be kept from changing an object by what came since.
         if let Some(stored) = stored.filter(|_| !losses.is_empty()) {
             let old = gateway::hosts_of(world, &self.options, id, stored);
@@ -60,6 +63,23 @@ impl Translator {
         outcome
     }
 
+    /// Why it may not newly write names where there are ListenerSets: which of them have a listener for a host depends on the routes
+    /// that name it, this one too. So the names count wherever it attaches.
+    fn taken_beside_sets(
+        &self,
+        world: &World,
+        route: &Route,
+        stored: Option<&Route>,
+        age: &Age,
+        kind: Kind,
+    ) -> Vec<Loss> {
+        if world.gateway_api.sets.is_empty() {
+            return Vec::new();
+        }
+        let new = new_names(route, stored).filter_map(|name| HostPattern::parse(name).ok());
+        new.filter_map(|host| self.taken_over(&host, age, kind)).collect()
+    }
+
     /// Why a route may not be stored, told without looking at listeners.
     fn taken_by_name(
         &self,
@@ -68,12 +88,10 @@ impl Translator {
         age: &Age,
         kind: Kind,
     ) -> Option<String> {
-        // At other parents it may be served for the first time by a name that it had.
-        let stored = stored.filter(|old| old.spec.parent_refs == route.spec.parent_refs);
-        if stored.is_some_and(|old| old.spec.hostnames == route.spec.hostnames) {
+        let at_same = stored.filter(|old| old.spec.parent_refs == route.spec.parent_refs);
+        if at_same.is_some_and(|old| old.spec.hostnames == route.spec.hostnames) {
             return None;
         }
-        let is_known = |name: &String| stored.is_some_and(|old| old.spec.hostnames.contains(name));
         let names = &route.spec.hostnames;
         let covers = |name: &String| name.starts_with("*.");
         if names.is_empty() || names.iter().any(covers) {
@@ -82,8 +100,7 @@ impl Translator {
                 too_often(&age.key.namespace)
             ));
         }
-        let new = names.iter().filter(|name| !is_known(name));
-        let new = new.filter_map(|name| HostPattern::parse(name).ok());
+        let new = new_names(route, stored).filter_map(|name| HostPattern::parse(name).ok());
         let mut losses = new.filter_map(|host| self.taken_over(&host, age, kind));
         losses.next().map(|loss| loss.why)
     }
@@ -156,6 +173,13 @@ impl Translator {
             kind => Some((decided.by?, kind)),
         }
     }
+}
+
+/// The host names that a route has newly. At other parents it may be served for the first time by a name that it had.
+fn new_names<'r>(route: &'r Route, stored: Option<&Route>) -> impl Iterator<Item = &'r String> {
+    let stored = stored.filter(|old| old.spec.parent_refs == route.spec.parent_refs);
+    let names = route.spec.hostnames.iter();
+    names.filter(move |name| stored.is_none_or(|old| !old.spec.hostnames.contains(name)))
 }
 
 /// What is said to a namespace that had too many routes reviewed.

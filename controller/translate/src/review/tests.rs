@@ -10,6 +10,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 mod owners;
+mod sets;
 
 const UID: &str = "0c9a8d74-9cb7-44dd-b98e-09fd62def2f4";
 const CLASS: &str = "

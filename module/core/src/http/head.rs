@@ -208,6 +208,10 @@ pub const NAME: &[u8] = b"oxigress";
 /// A request that has passed through here so often leads in a circle.
 pub const MAX_PASSES: usize = 3;
 
+/// The most attempts at endpoints for a request that has passed through here before. Each of them may come back and have
+/// attempts of its own, so without a bound as many addresses of this gateway as a backend names would multiply at each pass.
+pub const ATTEMPTS_AGAIN: usize = 3;
+
 /// What the gateway adds for a copy of a request: one that comes back is served once, and its own copies are not. A route may have
 /// many copies made, so they would multiply each time that they pass.
 pub const COPY: &[u8] = b"oxigress, oxigress";

@@ -1,0 +1,113 @@
+//! What listeners that other namespaces bring to a Gateway leave to routes of others.
+
+use super::*;
+use oxigress_core::model::CertificateId;
+use oxigress_objects::secret::{Fields, Offer, Pair, Secret};
+
+fn secret(namespace: &str) -> Seen {
+    let (chain, key) = ("c".into(), "k".into());
+    let pair = Pair { chain, key, names: Default::default(), leaf: Default::default() };
+    let fields = Arc::new(Fields::new(Default::default()));
+    let secret = Object::Secret(Secret { offer: Offer::Usable(Arc::new(pair)), fields });
+    (ObjectRef::new(Kind::Secret, Key::new(namespace, "pair")), Some(secret))
+}
+
+/// A listener on port 80 and one on 443 for a host.
+fn listeners(host: &str, from: &str) -> Value {
+    let listener = |name: &str, port: u16, protocol: &str| {
+        let tls = json!({"certificateRefs": [{"name": "pair"}]});
+        let routes = json!({"namespaces": {"from": from}});
+        json!({"name": name, "port": port, "protocol": protocol, "hostname": host, "tls": tls, "allowedRoutes": routes})
+    };
+    json!([listener("http", 80, "HTTP"), listener("https", 443, "HTTPS")])
+}
+
+/// A route of a namespace at an object, with the host names that it has.
+fn route(namespace: &str, created: i64, parent: Value, hosts: &[&str]) -> Seen {
+    let spec = json!({"parentRefs": [parent], "hostnames": hosts, "rules": [{}]});
+    let id = ObjectRef::new(Kind::HTTPRoute, Key::new(namespace, format!("r{created}")));
+    (id, Some(Object::Route(resource(created, spec))))
+}
+
+/// A Gateway for all hosts, and a set of namespace `team` that has `*.team.test` at it.
+fn bench() -> Bench {
+    let mut bench = Bench::new(options(""));
+    let all = json!({"namespaces": {"from": "All"}});
+    let spec = json!({"gatewayClassName": "c", "listeners": listeners("", "All"), "allowedListeners": all});
+    let gateway = Object::Gateway(resource(0, spec));
+    let parent = json!({"name": "g0", "namespace": "infra"});
+    let spec = json!({"parentRef": parent, "listeners": listeners("*.team.test", "Same")});
+    let set = Object::ListenerSet(resource(1, spec));
+    let id = |kind, namespace: &str, name| ObjectRef::new(kind, Key::new(namespace, name));
+    bench.see([
+        class(),
+        secret("infra"),
+        secret("team"),
+        (id(Kind::Gateway, "infra", "g0"), Some(gateway)),
+        (id(Kind::ListenerSet, "team", "set"), Some(set)),
+    ]);
+    bench
+}
+
+impl Bench {
+    /// The namespaces that serve a host, and the certificate that it has of its own.
+    fn served(&self, host: &str) -> (Vec<&str>, Option<&str>) {
+        let snapshot = self.translator.snapshot();
+        let host = HostPattern::parse(host).unwrap();
+        let servers = snapshot.listener_servers.iter().filter(|(at, _)| at.host == host);
+        let rules = servers.flat_map(|(_, server)| &server.rules);
+        let mut all: Vec<_> = rules.map(|rule| rule.origin.namespace.as_str()).collect();
+        all.sort_unstable();
+        all.dedup();
+        (all, snapshot.names.get(&host).map(CertificateId::as_str))
+    }
+}
+
+#[test]
+fn nobody_closes_a_wildcard_of_a_guest_by_naming_a_host_below_it() {
+    let mut bench = bench();
+    let (set, gateway) = (
+        json!({"kind": "ListenerSet", "name": "set"}),
+        json!({"name": "g0", "namespace": "infra"}),
+    );
+    bench.see([
+        route("team", 2, set.clone(), &["app.team.test"]),
+        route("team", 3, set.clone(), &[]),
+        route("team", 7, set, &["late.team.test"]),
+    ]);
+    let (team, shown) = (vec!["team"], Some("team/pair"));
+    assert_eq!(bench.served("*.team.test"), (team.clone(), shown));
+    assert_eq!(bench.served("app.team.test"), (team.clone(), None), "the wildcard's is shown");
+    let named = ["app.team.test", "late.team.test", "z.team.test"];
+    let evil = route("evil", 5, gateway, &named);
+    let id = evil.0.clone();
+    bench.see([evil]);
+    assert_eq!(bench.served("*.team.test"), (team.clone(), shown));
+    assert_eq!(bench.served("app.team.test"), (team.clone(), None), "an older route names it");
+    // Neither may show the certificate of the guest.
+    let by_default = Some(CertificateId::NONE);
+    assert_eq!(bench.served("z.team.test"), (vec!["evil"], by_default), "nobody else names it");
+    assert_eq!(
+        bench.served("late.team.test"),
+        (vec!["evil"], by_default),
+        "a younger one names it"
+    );
+    bench.see([(id, None)]);
+    assert_eq!(bench.served("late.team.test"), (team, None));
+    assert_eq!(bench.served("z.team.test"), (vec![], None));
+}
+
+#[test]
+fn a_host_that_a_guest_leaves_shows_the_certificate_of_the_gateway() {
+    let mut bench = bench();
+    let all = json!({"namespaces": {"from": "All"}});
+    let spec = json!({"gatewayClassName": "c", "listeners": listeners("*.test", "All"), "allowedListeners": all});
+    let id = ObjectRef::new(Kind::Gateway, Key::new("infra", "g0"));
+    bench.see([(id, Some(Object::Gateway(resource(0, spec))))]);
+    let gateway = json!({"name": "g0", "namespace": "infra"});
+    bench.see([route("shop", 5, gateway, &["z.team.test", "y.test"])]);
+    assert_eq!(bench.served("z.team.test"), (vec!["shop"], Some("infra/pair")));
+    assert_eq!(bench.served("y.test"), (vec!["shop"], None));
+    assert_eq!(bench.served("*.team.test"), (vec![], Some("team/pair")));
+    assert_eq!(bench.served("*.test"), (vec![], Some("infra/pair")));
+}

@@ -1,0 +1,93 @@
+//! Whose sessions are: what a namespace may not have of ports and server names of others.
+
+use super::*;
+use oxigress_core::model::{SessionPlace, SessionRoute};
+
+/// A Gateway of `infra` with a port of TCP, one of UDP and one of TLS, to which routes of these namespaces may attach.
+fn bench(from: &str) -> Bench {
+    let mut bench = Bench::new(options("--enable-ssl-passthrough"));
+    let listener = |name: &str, port: u16, protocol: &str| {
+        json!({"name": name, "port": port, "protocol": protocol, "tls": {"mode": "Passthrough"},
+            "allowedRoutes": {"namespaces": {"from": from}}})
+    };
+    let listeners = json!([
+        listener("tcp", 5_432, "TCP"),
+        listener("udp", 53, "UDP"),
+        listener("tls", 8_443, "TLS")
+    ]);
+    let spec = json!({"gatewayClassName": "c", "listeners": listeners});
+    let gateway = Object::Gateway(resource(0, spec));
+    bench.see([class(), (ObjectRef::new(Kind::Gateway, Key::new("infra", "g0")), Some(gateway))]);
+    for namespace in ["infra", "shop", "evil"] {
+        bench.apply(&format!(
+            "apiVersion: v1\nkind: Service\nmetadata: {{ name: s, namespace: {namespace} }}\nspec:\n  ports:\n  - {{ name: t, port: 80 }}\n  \
+             - {{ name: u, port: 80, protocol: UDP }}\n"
+        ));
+    }
+    bench
+}
+
+/// A route of a kind at the Gateway.
+fn route(kind: Kind, namespace: &str, created: i64, hosts: &[&str]) -> Seen {
+    let parents = json!([{"name": "g0", "namespace": "infra"}]);
+    let rules = json!([{"backendRefs": [{"name": "s", "port": 80}]}]);
+    let spec = json!({"parentRefs": parents, "hostnames": hosts, "rules": rules});
+    let id = ObjectRef::new(kind, Key::new(namespace, "r"));
+    (id, Some(Object::Route(resource(created, spec))))
+}
+
+impl Bench {
+    /// The namespace that has the sessions of a place; empty: they are closed.
+    fn has_sessions(&self, place: &str) -> Option<&str> {
+        let place = SessionPlace::parse(place).unwrap();
+        let found: Option<&SessionRoute> = self.translator.snapshot().sessions.get(&place);
+        found.map(|route| if route.targets.is_empty() { "" } else { &route.namespace })
+    }
+
+    /// The reason that a route is told for not being accepted.
+    fn refusal(&self, kind: Kind, namespace: &str) -> Option<&str> {
+        let object = ObjectRef::new(kind, Key::new(namespace, "r"));
+        let Content::Route { parents, .. } = &self.translator.statuses()[&object].content else {
+            panic!("{object}")
+        };
+        let told = &parents[0].conditions[0];
+        (!told.holds).then_some(told.reason)
+    }
+}
+
+#[test]
+fn a_route_has_no_sessions_of_a_server_name_that_another_namespace_owns() {
+    let mut bench = bench("All");
+    bench.apply(
+        "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: { name: i, namespace: shop, \
+         annotations: { kubernetes.io/ingress.class: nginx }, creationTimestamp: '1970-01-01T00:00:05Z' }\nspec: { rules: [{ host: \
+         shop.test, http: { paths: [{ path: /, pathType: Prefix, backend: { service: { name: s, port: { number: 80 } } } }] } }] }",
+    );
+    bench.see([route(Kind::TLSRoute, "evil", 9, &["shop.test", "own.test"])]);
+    assert_eq!(bench.has_sessions("tcp/8443/own.test"), Some("evil"));
+    assert_eq!(bench.has_sessions("tcp/8443/shop.test"), None);
+    bench.see([route(Kind::TLSRoute, "evil", 9, &["shop.test"])]);
+    assert_eq!(bench.refusal(Kind::TLSRoute, "evil"), Some("HostnameConflict"));
+    bench.see([route(Kind::TLSRoute, "shop", 12, &["shop.test"])]);
+    assert_eq!(bench.has_sessions("tcp/8443/shop.test"), Some("shop"), "younger, and the owner's");
+}
+
+#[test]
+fn a_route_that_no_listener_allows_has_no_sessions() {
+    let kinds = [
+        (Kind::TCPRoute, "tcp/5432", &[][..]),
+        (Kind::UDPRoute, "udp/53", &[]),
+        (Kind::TLSRoute, "tcp/8443/own.test", &["own.test"]),
+    ];
+    for (from, has) in [("Same", None), ("All", Some("evil"))] {
+        let mut bench = bench(from);
+        for (kind, place, hosts) in kinds {
+            bench.see([route(kind, "evil", 1, hosts)]);
+            assert_eq!(bench.has_sessions(place).filter(|of| !of.is_empty()), has, "{kind} {from}");
+            let refusal = bench.refusal(kind, "evil");
+            assert_eq!(refusal.is_some(), has.is_none(), "{kind} {from}: {refusal:?}");
+            bench.see([route(kind, "infra", 9, hosts)]);
+            assert_eq!(bench.has_sessions(place), has.or(Some("infra")), "{kind} {from}, younger");
+        }
+    }
+}
