@@ -218,8 +218,9 @@ pub fn build(
     memo.forget(&old);
     gateways::finish(&gateways, &mut built);
     tls.finish(options, &mut built);
-    let refused = serving.finish(world, options, beside, &gateways, (&mut old, memo), &mut built);
-    conflict::report(&mut routes, &refused, (&gateways, &listeners), &mut built);
+    let by = (&gateways, &listeners);
+    let refused = serving.finish(world, options, beside, by, (&mut old, memo), &mut built);
+    conflict::report(&mut routes, &refused, by, &mut built);
     attach::put_statuses(options, &routes, memo, &mut built);
     built
 }

@@ -12,6 +12,7 @@ mod backend;
 mod certificate;
 mod facts;
 mod failure;
+mod listener;
 mod path_edit;
 pub mod redirect;
 pub mod rewrite;
@@ -31,7 +32,6 @@ use crate::model::policy::{Cors, PathEdit, Policies, Redirect, RedirectTo, Rewri
 use crate::patterns::Captures;
 use crate::policy::cors;
 use crate::record::{RuleView, ServerView, SettingsView};
-use crate::router::{self, ServerMatch};
 use crate::text::template;
 use facts::Parts;
 use rewrite::Rewritten;
@@ -259,7 +259,10 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
     #[inline]
     fn find_rule(&mut self) -> Result<bool, Answer> {
         let (generation, facts) = (self.generation, self.facts);
-        let server = self.find_server();
+        let server = match generation.has_listeners() {
+            false => generation.server(facts.host()),
+            true => self.find_listener_or_421()?,
+        };
         self.trace.server(server.map(|(_, found)| found));
         let Some((server, _)) = server else {
             *self.counter = Some(Counter::NoRule);
@@ -279,27 +282,6 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
         *self.counter = Some(Counter::Rule(server, found.rule.index()));
         (self.route.rule, self.route.captures) = (Some(found.rule), found.captures);
         Ok(found.lacks_slash)
-    }
-
-    /// The server of the request's host.
-    #[inline]
-    fn find_server(&self) -> Option<(G::Record, ServerMatch)> {
-        match self.generation.has_listeners() {
-            false => self.generation.server(self.facts.host()),
-            true => self.find_listener(),
-        }
-    }
-
-    /// The server of a host where Gateways have listeners, on this port or another one.
-    #[cold]
-    fn find_listener(&self) -> Option<(G::Record, ServerMatch)> {
-        let (generation, port) = (self.generation, self.facts.port());
-        let settings = SettingsView::of(generation);
-        let own = settings.has_listener_addresses().then(|| self.facts.address()).flatten();
-        let own = own.filter(|address| settings.is_listener_address(*address));
-        let is_shared = own.is_none() && !settings.is_listener_port(port);
-        let look = |kind, key: &[u8]| generation.record(kind, key);
-        router::find_listener((port, own), self.facts.host(), is_shared, look)
     }
 
     /// What the rule's policies answer before the request is sent anywhere.

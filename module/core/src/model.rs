@@ -133,6 +133,17 @@ pub struct Server {
     /// same ones.
     #[serde(deserialize_with = "checked_rules")]
     pub rules: Vec<Rule>,
+    /// The listener that has the host, if it is one of HTTPS: requests over TLS have to come by a connection for this
+    /// listener. Looked at in [`Snapshot::listener_servers`] only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub listener: Option<ListenerHost>,
+}
+
+impl Server {
+    /// The server with these rules, which is of no listener of HTTPS.
+    pub fn of(rules: Vec<Rule>) -> Self {
+        Server { rules, listener: None }
+    }
 }
 
 /// Reads a field that is valid only if `check` says so.

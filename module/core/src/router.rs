@@ -147,9 +147,7 @@ mod tests {
                 policies: None,
                 selection: None,
             };
-            snapshot
-                .servers
-                .insert(HostPattern::parse(host).unwrap(), Server { rules: vec![rule] });
+            snapshot.servers.insert(HostPattern::parse(host).unwrap(), Server::of(vec![rule]));
         }
         let all = snapshot_records(snapshot).into_iter();
         all.map(|change| ((change.kind, change.key), change.value.unwrap())).collect()

@@ -340,6 +340,10 @@ impl Facts for RequestFacts<'_, '_> {
         self.0.is_https()
     }
 
+    fn server_name(&self) -> Option<Cow<'_, [u8]>> {
+        Values::variable(self.0, b"ssl_server_name").filter(|name| !name.is_empty())
+    }
+
     fn was_asked_for(&self, asks: &[u8; 16]) -> bool {
         self.0.asked_for_certificate() == *asks
     }

@@ -100,6 +100,7 @@ pub struct Outcome {
 pub struct KnownHost {
     ranked: Ranked,
     parents: BTreeSet<(Name, Name)>,
+    listener: Option<ListenerHost>,
     owner: Option<HostOwner>,
     /// What the namespaces of its routes took of their limits, where routes of several names meet.
     meeting: Meeting,
@@ -226,6 +227,7 @@ impl Memo {
         let is_known = is_same(&known.ranked, now.ranked)
             && !beside.touched.contains(&now.at.host)
             && known.parents == *now.parents
+            && known.listener == now.listener
             && known.owner == (beside.owner)(&now.at.host)
             && room.meets_again(&known.meeting);
         is_known.then_some(known)
@@ -245,6 +247,8 @@ pub struct HostInput<'i> {
     pub ranked: &'i Ranked,
     /// The namespaces of its routes on any port, each with that of a Gateway that they have attached to.
     pub parents: &'i BTreeSet<(Name, Name)>,
+    /// The listener of HTTPS that has it.
+    pub listener: Option<ListenerHost>,
 }
 
 impl HostInput<'_> {
@@ -252,7 +256,8 @@ impl HostInput<'_> {
     pub fn known(&self, beside: &Beside<'_>, meeting: Meeting, outcome: Outcome) -> KnownHost {
         let owner = (beside.owner)(&self.at.host);
         let (ranked, parents) = (self.ranked.clone(), self.parents.clone());
-        KnownHost { ranked, parents, owner, meeting, outcome }
+        let listener = self.listener.clone();
+        KnownHost { ranked, parents, listener, owner, meeting, outcome }
     }
 }
 

@@ -17,11 +17,12 @@ use crate::Options;
 use crate::host::owner::HostOwnership;
 use crate::ingress::urls;
 use oxigress_core::model::policy::{Policies, PolicyId};
-use oxigress_core::model::{BackendId, HostPattern, ListenerHost};
+use oxigress_core::model::{BackendId, HostPattern, ListenerHost, Server};
 use oxigress_objects::gateway::Route;
 use oxigress_objects::{Name, ObjectRef, World};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU16;
 use std::sync::Arc;
 
 /// What is served where, while routes are added.
@@ -34,6 +35,8 @@ pub struct Serving {
     sessions: Sessions,
     /// The hosts where a route is not served, since others are.
     refused: Refused,
+    /// The ports on which listeners speak HTTPS: on each of these all do that take requests.
+    https: BTreeSet<NonZeroU16>,
     /// How much the routes of each namespace have taken.
     pub room: Room,
 }
@@ -104,6 +107,7 @@ impl Serving {
                 let shown = || Shown { id, age: listener.home.age(), kind: listener.home.kind };
                 built.certificates.entry(host.clone()).or_insert_with(shown);
             }
+            self.https.extend(listener.is_https().then_some(port));
             for address in state.addresses().into_iter().filter(|_| listener.is_http()) {
                 self.hosts.entry(ListenerHost::deep(port, address, host.clone())).or_default();
             }
@@ -116,7 +120,7 @@ impl Serving {
         world: &World,
         options: &Options,
         beside: &Beside<'_>,
-        gateways: &Gateways<'_>,
+        (gateways, listeners): (&Gateways<'_>, &Listeners),
         (old, memo): (&mut Memo, &mut Memo),
         built: &mut Built,
     ) -> Refused {
@@ -135,7 +139,8 @@ impl Serving {
             let parents = parents.get(&at.host).unwrap_or(&none);
             conflict::separate(options, beside, (&at, parents), &mut ranked, &mut self.refused);
             let places: Vec<_> = one_label(&at, beside).into_iter().chain([at.clone()]).collect();
-            let input = HostInput { at: &at, ranked: &ranked, parents };
+            let listener = self.https_listener(&at, listeners);
+            let input = HostInput { at: &at, ranked: &ranked, parents, listener };
             if let Some(known) = old.take_host(&input, beside, &mut self.room) {
                 keep(&known.outcome, &places, built);
                 built.servers.extend(places.into_iter().map(|at| (at, None)));
@@ -156,6 +161,12 @@ impl Serving {
         refused
     }
 
+    /// The listener of HTTPS that has a host.
+    fn https_listener(&self, at: &ListenerHost, listeners: &Listeners) -> Option<ListenerHost> {
+        let host = listeners.most_specific(at).filter(|_| self.https.contains(&at.port))?;
+        Some(ListenerHost::deep(at.port, at.address, host.clone()))
+    }
+
     /// Puts the rules of a host together, which are the same at each of its places.
     fn merge(
         &mut self,
@@ -165,7 +176,7 @@ impl Serving {
         (input, places): (&HostInput<'_>, &[ListenerHost]),
         built: &mut Built,
     ) -> (Outcome, Meeting) {
-        let HostInput { at, ranked, parents } = *input;
+        let HostInput { at, ranked, parents, ref listener } = *input;
         let mut outcome = Outcome::default();
         let is_shared = options.host_ownership == HostOwnership::Shared;
         let namespaces =
@@ -180,6 +191,7 @@ impl Serving {
             work::count(Step::Merged);
             let place = Place { at, parents, eldest };
             let server = merge::merge(world, options, beside, &place, &routes, &mut outcome);
+            let server = Server { listener: listener.clone(), ..server };
             built.servers.insert(at.clone(), Some(server));
         }
         (outcome, meeting)

@@ -1,6 +1,7 @@
 //! What many routes cost, and what one namespace may ask of every rebuild.
 
 mod filters;
+mod https;
 mod known;
 
 use super::work::{self, Step};

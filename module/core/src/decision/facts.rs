@@ -46,6 +46,8 @@ pub trait Facts: split::Request {
     fn is_internal(&self) -> bool;
     /// Whether the client's connection is encrypted.
     fn is_tls(&self) -> bool;
+    /// The server name that the handshake was for; `None`: the client sent none. Asked only where Gateways listen.
+    fn server_name(&self) -> Option<Cow<'_, [u8]>>;
     /// The handshake asked for what this names ([`CompiledHostPolicy::asks`]). True where there is no handshake to ask.
     fn was_asked_for(&self, asks: &[u8; 16]) -> bool;
     /// What the client showed in the handshake; `None`: nobody knows, and whatever is wanted counts as shown.
