@@ -34,6 +34,7 @@ use crate::policy::cors;
 use crate::record::{RuleView, ServerView, SettingsView};
 use crate::text::template;
 use facts::Parts;
+use listener::FoundHost;
 use rewrite::Rewritten;
 use values::Routed;
 
@@ -215,13 +216,14 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
             // Not "no such host" but "not ready".
             return self.respond(503, Reason::NothingPublished);
         }
-        if let Some(answer) = self.client_certificate() {
+        let at = generation.has_listeners().then(|| self.find_at_listeners());
+        if let Some(answer) = self.client_certificate(at.as_ref()) {
             return answer;
         }
         if generation.blocks_clients() && self.is_blocked() {
             return self.respond(403, Reason::Blocked);
         }
-        let lacks_slash = match self.find_rule() {
+        let lacks_slash = match self.find_rule(at) {
             Ok(lacks_slash) => lacks_slash,
             Err(answer) => return answer,
         };
@@ -257,11 +259,11 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
 
     /// Finds the rule and who counts the request; whether the path lacks the slash of an exact rule.
     #[inline]
-    fn find_rule(&mut self) -> Result<bool, Answer> {
+    fn find_rule(&mut self, at: Option<FoundHost<G::Record>>) -> Result<bool, Answer> {
         let (generation, facts) = (self.generation, self.facts);
-        let server = match generation.has_listeners() {
-            false => generation.server(facts.host()),
-            true => self.find_listener_or_421()?,
+        let server = match at {
+            None => generation.server(facts.host()),
+            Some(at) => self.server_or_421(at)?,
         };
         self.trace.server(server.map(|(_, found)| found));
         let Some((server, _)) = server else {

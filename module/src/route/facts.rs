@@ -116,6 +116,10 @@ impl<'g> Generation<'g> for Live<'g> {
         client_certificate::find(self.worker, self.guard, host)
     }
 
+    fn listener_policy(&self, host: Record<'g>) -> Result<Option<Rc<HostPolicy>>, Unusable> {
+        client_certificate::find_of_listener(self.worker, self.guard, &host)
+    }
+
     #[inline]
     fn endpoints(&self, id: &[u8]) -> Endpoints<'g> {
         match live_endpoints(self.worker, self.guard, id) {

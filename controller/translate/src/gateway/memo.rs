@@ -14,7 +14,7 @@ use super::tls_policy::{Authorities, TlsPolicies};
 use super::work::{self, Step};
 use super::{Beside, HostOwner, PlaceOwner};
 use crate::relation::Relation;
-use oxigress_core::model::policy::PolicyId;
+use oxigress_core::model::policy::{PolicyId, TlsPolicy};
 use oxigress_core::model::{BackendId, ListenerHost, Rule};
 use oxigress_objects::gateway::{Objects, ReferenceGrant, Route};
 use oxigress_objects::verdict::Note;
@@ -38,6 +38,8 @@ pub struct Memo {
     pub patterns: Patterns,
     /// The authorities that policies of backends name.
     pub authorities: Authorities,
+    /// The authorities that Gateways name for their clients.
+    pub client_authorities: Authorities,
 }
 
 /// Which routes are read again when an object changes.
@@ -100,7 +102,7 @@ pub struct Outcome {
 pub struct KnownHost {
     ranked: Ranked,
     parents: BTreeSet<(Name, Name)>,
-    listener: Option<ListenerHost>,
+    listener: Option<HttpsListener>,
     owner: Option<HostOwner>,
     /// What the namespaces of its routes took of their limits, where routes of several names meet.
     meeting: Meeting,
@@ -117,6 +119,7 @@ impl Memo {
         self.readers = std::mem::take(&mut old.readers);
         self.patterns = std::mem::take(&mut old.patterns);
         self.authorities = std::mem::take(&mut old.authorities);
+        self.client_authorities = std::mem::take(&mut old.client_authorities);
         old
     }
 
@@ -248,7 +251,16 @@ pub struct HostInput<'i> {
     /// The namespaces of its routes on any port, each with that of a Gateway that they have attached to.
     pub parents: &'i BTreeSet<(Name, Name)>,
     /// The listener of HTTPS that has it.
-    pub listener: Option<ListenerHost>,
+    pub listener: Option<HttpsListener>,
+}
+
+/// A listener of HTTPS.
+#[derive(Clone, PartialEq)]
+pub struct HttpsListener {
+    /// Its host and port.
+    pub at: ListenerHost,
+    /// What its clients have to show.
+    pub clients: Option<TlsPolicy>,
 }
 
 impl HostInput<'_> {

@@ -4,7 +4,7 @@ use super::attach::Attachment;
 use super::conflict::{self, Refused};
 use super::host::specificity;
 use super::isolation::Listeners;
-use super::memo::{HostInput, KnownRoute, Memo, Outcome};
+use super::memo::{HostInput, HttpsListener, KnownRoute, Memo, Outcome};
 use super::merge::{self, Place};
 use super::rank::{self, Flat, Ranked};
 use super::room::{Meeting, Room};
@@ -16,13 +16,12 @@ use super::{Beside, Built, Shown};
 use crate::Options;
 use crate::host::owner::HostOwnership;
 use crate::ingress::urls;
-use oxigress_core::model::policy::{Policies, PolicyId};
+use oxigress_core::model::policy::{Policies, PolicyId, TlsPolicy};
 use oxigress_core::model::{BackendId, HostPattern, ListenerHost, Server};
 use oxigress_objects::gateway::Route;
 use oxigress_objects::{Name, ObjectRef, World};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
-use std::num::NonZeroU16;
 use std::sync::Arc;
 
 /// What is served where, while routes are added.
@@ -35,8 +34,8 @@ pub struct Serving {
     sessions: Sessions,
     /// The hosts where a route is not served, since others are.
     refused: Refused,
-    /// The ports on which listeners speak HTTPS: on each of these all do that take requests.
-    https: BTreeSet<NonZeroU16>,
+    /// The listeners of HTTPS, and what their clients have to show.
+    https: BTreeMap<ListenerHost, Option<TlsPolicy>>,
     /// How much the routes of each namespace have taken.
     pub room: Room,
 }
@@ -95,7 +94,7 @@ impl Serving {
     /// comes first.
     fn add_listeners(&mut self, gateways: &Gateways<'_>, built: &mut Built) {
         let of_one = |state| {
-            let all = GatewayState::accepted(state);
+            let all = GatewayState::standing(state);
             all.map(move |listener| (listener, state))
         };
         let mut all: Vec<_> = gateways.values().flat_map(of_one).collect();
@@ -107,9 +106,12 @@ impl Serving {
                 let shown = || Shown { id, age: listener.home.age(), kind: listener.home.kind };
                 built.certificates.entry(host.clone()).or_insert_with(shown);
             }
-            self.https.extend(listener.is_https().then_some(port));
             for address in state.addresses().into_iter().filter(|_| listener.is_http()) {
-                self.hosts.entry(ListenerHost::deep(port, address, host.clone())).or_default();
+                let at = ListenerHost::deep(port, address, host.clone());
+                if listener.is_https() {
+                    self.https.entry(at.clone()).or_insert_with(|| listener.clients.clone());
+                }
+                self.hosts.entry(at).or_default();
             }
         }
     }
@@ -162,9 +164,11 @@ impl Serving {
     }
 
     /// The listener of HTTPS that has a host.
-    fn https_listener(&self, at: &ListenerHost, listeners: &Listeners) -> Option<ListenerHost> {
-        let host = listeners.most_specific(at).filter(|_| self.https.contains(&at.port))?;
-        Some(ListenerHost::deep(at.port, at.address, host.clone()))
+    fn https_listener(&self, at: &ListenerHost, listeners: &Listeners) -> Option<HttpsListener> {
+        let host = listeners.most_specific(at)?;
+        let at = ListenerHost::deep(at.port, at.address, host.clone());
+        let clients = self.https.get(&at)?.clone();
+        Some(HttpsListener { at, clients })
     }
 
     /// Puts the rules of a host together, which are the same at each of its places.
@@ -191,7 +195,9 @@ impl Serving {
             work::count(Step::Merged);
             let place = Place { at, parents, eldest };
             let server = merge::merge(world, options, beside, &place, &routes, &mut outcome);
-            let server = Server { listener: listener.clone(), ..server };
+            let tls = listener.as_ref().and_then(|of| of.clients.clone()).map(Box::new);
+            let listener = listener.as_ref().map(|of| of.at.clone());
+            let server = Server { listener, tls, ..server };
             built.servers.insert(at.clone(), Some(server));
         }
         (outcome, meeting)

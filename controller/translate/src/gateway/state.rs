@@ -4,6 +4,7 @@ use super::address::Place;
 use super::protocol::Protocol;
 use crate::Options;
 use crate::age::Age;
+use oxigress_core::model::policy::TlsPolicy;
 use oxigress_core::model::{CertificateId, HostPattern, SessionPlace, StreamPort};
 use oxigress_objects::gateway::{Gateway, Listener, ListenerSet};
 use oxigress_objects::gateway_status::Condition;
@@ -109,6 +110,10 @@ pub struct ListenerState<'w> {
     pub conflict: Option<Condition>,
     /// What is referred to and cannot be used.
     pub unresolved: Option<Condition>,
+    /// What its clients have to show.
+    pub clients: Option<TlsPolicy>,
+    /// Why it stands and lets nobody in: what clients show cannot be checked.
+    pub closed: Option<Condition>,
 }
 
 impl<'w> GatewayState<'w> {
@@ -116,6 +121,11 @@ impl<'w> GatewayState<'w> {
     pub fn listeners_of(&self, kind: Kind, key: &Key) -> impl Iterator<Item = &ListenerState<'w>> {
         let is_of = move |listener: &&ListenerState<'w>| listener.home.is(kind, key);
         self.listeners.iter().filter(is_of)
+    }
+
+    /// The listeners that have their hosts and ports.
+    pub fn standing(&self) -> impl Iterator<Item = &ListenerState<'w>> {
+        self.listeners.iter().filter(|listener| listener.stands())
     }
 
     /// The listeners to which routes may attach.
@@ -148,6 +158,8 @@ impl<'w> ListenerState<'w> {
             refusal: None,
             conflict: None,
             unresolved: None,
+            clients: None,
+            closed: None,
         }
     }
 
@@ -161,9 +173,14 @@ impl<'w> ListenerState<'w> {
         self.protocol.is_some_and(Protocol::is_http)
     }
 
+    /// It has its host and its port.
+    pub fn stands(&self) -> bool {
+        self.refusal.is_none() && self.conflict.is_none()
+    }
+
     /// Routes may attach to it.
     pub fn is_accepted(&self) -> bool {
-        self.refusal.is_none() && self.conflict.is_none()
+        self.stands() && self.closed.is_none()
     }
 
     /// It serves what is attached to it.

@@ -6,20 +6,23 @@
 //! any connection.
 
 use super::{Answer, Decider, Facts, Generation, Reason, Trace};
-use crate::model::HostPattern;
-use crate::record::{Kind, SettingsView, listener_of};
-use crate::router::{self, ServerMatch, tls};
-use std::net::IpAddr;
+use crate::record::{Kind, listener_of};
+use crate::router::{Arrival, ServerMatch, find_listener, tls};
 
 const MISDIRECTED: u16 = 421;
 
-/// Where a request has arrived.
-struct Arrival {
-    port: u16,
-    /// The address, if a Gateway has it for itself.
-    own: Option<IpAddr>,
-    /// Hosts of Ingresses are served there too.
-    is_shared: bool,
+/// What was found for a request's host where Gateways listen.
+pub(super) struct FoundHost<R> {
+    at: Arrival,
+    server: Option<(Kind, R, ServerMatch)>,
+}
+
+impl<R: Copy> FoundHost<R> {
+    /// The record of the host, if a listener has it.
+    pub(super) fn of_listener(&self) -> Option<R> {
+        let (kind, record, _) = self.server?;
+        (kind == Kind::Listener).then_some(record)
+    }
 }
 
 impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
@@ -27,52 +30,41 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
     pub(super) fn find_server(&self) -> Option<(G::Record, ServerMatch)> {
         match self.generation.has_listeners() {
             false => self.generation.server(self.facts.host()),
-            true => self.find_listener(&self.arrival(), self.facts.host()).map(|(_, found)| found),
+            true => self.find_at_listeners().server.map(|(_, record, found)| (record, found)),
         }
     }
 
-    /// The server of the request's host, unless the host is of another listener than the connection.
+    /// The server of the request's host where Gateways listen.
     #[cold]
-    pub(super) fn find_listener_or_421(
+    pub(super) fn find_at_listeners(&self) -> FoundHost<G::Record> {
+        let (generation, facts) = (self.generation, self.facts);
+        let at = Arrival::of(generation, facts.port(), || facts.address());
+        let look = |kind, key: &[u8]| Some((kind, generation.record(kind, key)?));
+        let found = find_listener((at.port, at.own), facts.host(), at.is_shared, look);
+        FoundHost { at, server: found.map(|((kind, record), found)| (kind, record, found)) }
+    }
+
+    /// The server that was found, unless the host is of another listener than the connection.
+    #[cold]
+    pub(super) fn server_or_421(
         &mut self,
+        found: FoundHost<G::Record>,
     ) -> Result<Option<(G::Record, ServerMatch)>, Answer> {
-        let arrival = self.arrival();
-        let Some((kind, found)) = self.find_listener(&arrival, self.facts.host()) else {
-            return Ok(None);
-        };
-        let is_of_listener = kind == Kind::Listener && self.facts.is_tls();
-        if is_of_listener && self.is_misdirected(arrival, self.generation.value_of(found.0)) {
-            return Err(self.respond(MISDIRECTED, Reason::OtherListener));
+        let host = found.of_listener().map(|record| self.generation.value_of(record));
+        match host.and_then(listener_of).filter(|_| self.facts.is_tls()) {
+            Some(listener) if self.is_of_another(&found.at, listener) => {
+                Err(self.respond(MISDIRECTED, Reason::OtherListener))
+            }
+            _ => Ok(found.server.map(|(_, record, found)| (record, found))),
         }
-        Ok(Some(found))
     }
 
-    fn arrival(&self) -> Arrival {
-        let (port, settings) = (self.facts.port(), SettingsView::of(self.generation));
-        let own = settings.has_listener_addresses().then(|| self.facts.address()).flatten();
-        let own = own.filter(|address| settings.is_listener_address(*address));
-        Arrival { port, own, is_shared: own.is_none() && !settings.is_listener_port(port) }
-    }
-
-    /// The server of a host, and whether it is of a listener or of Ingresses.
-    fn find_listener(&self, to: &Arrival, host: &[u8]) -> Option<(Kind, (G::Record, ServerMatch))> {
-        let look = |kind, key: &[u8]| Some((kind, self.generation.record(kind, key)?));
-        let found = router::find_listener((to.port, to.own), host, to.is_shared, look);
-        found.map(|((kind, record), found)| (kind, (record, found)))
-    }
-
-    /// The connection is for another listener than the one that has the host of this record.
-    fn is_misdirected(&self, arrival: Arrival, host: &[u8]) -> bool {
-        let Some(listener) = listener_of(host) else { return false };
-        let (named, mut buffer) = (self.facts.server_name(), [0; HostPattern::MAX_BYTES]);
-        let named = named.as_deref().and_then(|name| tls::normal(name, &mut buffer));
-        let named = named.unwrap_or_default();
-        if named == self.facts.host() {
-            return false;
-        }
-        // Hosts of Ingresses are nobody's, so that of two in one listener each may be asked for by connections for the other.
-        let found = self.find_listener(&Arrival { is_shared: false, ..arrival }, named);
-        let of_connection = found.map(|(_, (record, _))| self.generation.value_of(record));
-        of_connection.and_then(listener_of) != Some(listener)
+    /// The connection is for another listener than this one, which has the request's host.
+    fn is_of_another(&self, at: &Arrival, listener: &[u8]) -> bool {
+        let named = self.facts.server_name();
+        let named = named.as_deref().unwrap_or_default();
+        // Hosts of Ingresses are nobody's: of two in one listener each may be asked for by connections for the other.
+        !tls::is_named(named, self.facts.host())
+            && tls::listener_of_name(self.generation, at, named) != Some(listener)
     }
 }
