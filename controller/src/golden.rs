@@ -169,6 +169,12 @@ fn view(snapshot: &Snapshot, verdicts: &Verdicts, unread: Vec<String>) -> Value 
         (host.to_string(), tls)
     });
     put("tls", tls.collect());
+    let asking = snapshot.listener_servers.iter().filter_map(|(at, server)| {
+        let mut tls = serde_json::to_value(server.tls.as_ref()?).unwrap();
+        name_bundles(snapshot, &mut tls, &["/client/authorities"]);
+        Some((at.to_string(), tls))
+    });
+    put("listener_tls", asking.collect());
     let fields = |settings: &oxigress_core::model::Settings| {
         serde_json::to_value(settings).unwrap().as_object().unwrap().clone()
     };

@@ -18,7 +18,7 @@ use crate::parts::{Has, OfRequest};
 use crate::worker;
 use crate::worker::Worker;
 use crate::zone::counters::Counter;
-use nginx::{Address, Header};
+use nginx::{Address, Connection, Header};
 use std::cell::{Cell, OnceCell};
 use std::net::IpAddr;
 
@@ -120,20 +120,14 @@ impl<'r> Request<'r> {
         (!address.is_empty()).then(|| parts.concat())
     }
 
-    /// The port of the listener. Read from the listener's address: asking the kernel, as `$server_port`
-    /// does, costs a system call and answers the same port.
+    /// The port of the listener.
     pub fn local_port(&self) -> Option<u16> {
-        Some(self.seen.connection().local()?.ip()?.port())
+        local_port(self.seen.connection())
     }
 
-    /// The address of this machine that the client has sent to. The kernel is asked: a listener may have all addresses.
+    /// The address of this machine that the client has sent to.
     pub fn local_address(&self) -> Option<IpAddr> {
-        let connection = self.seen.connection();
-        connection.local_port()?;
-        let known = connection.local()?.ip()?;
-        // One that stream has handed over has the address of the listener that it was given to.
-        let real = if known.ip().is_loopback() { connection.kernels_local() } else { None };
-        Some(real.unwrap_or(known).ip().to_canonical())
+        local_address(self.seen.connection())
     }
 
     /// How many header lines came; those of a name that nginx ignores are left out.
@@ -279,4 +273,19 @@ impl<'r> Request<'r> {
         let context = self.context_or_new()?;
         Some(context.id.get_or_init(|| self.worker.next_request_id()))
     }
+}
+
+/// The port of a connection's listener. Read from the listener's address: asking the kernel, as `$server_port` does, costs a
+/// system call and answers the same port.
+pub fn local_port(connection: &Connection) -> Option<u16> {
+    Some(connection.local()?.ip()?.port())
+}
+
+/// The address of this machine that a client has sent to. The kernel is asked: a listener may have all addresses.
+pub fn local_address(connection: &Connection) -> Option<IpAddr> {
+    connection.local_port()?;
+    let known = connection.local()?.ip()?;
+    // One that stream has handed over has the address of the listener that it was given to.
+    let real = if known.ip().is_loopback() { connection.kernels_local() } else { None };
+    Some(real.unwrap_or(known).ip().to_canonical())
 }

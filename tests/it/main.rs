@@ -137,6 +137,7 @@ mod tenants {
 }
 
 mod tls {
+    mod gateway;
     mod secrets;
     mod upstream_tls;
 }

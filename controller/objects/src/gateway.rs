@@ -157,7 +157,31 @@ spec! {
         infrastructure: Unread,
         allowed_listeners: AllowedListeners,
         default_scope: Unread,
-        tls: Unread,
+        tls: Option<GatewayTls>,
+    }
+    /// How a Gateway speaks TLS beside what its listeners say.
+    struct GatewayTls {
+        frontend: Option<FrontendTls>,
+        backend: Unread,
+    }
+    /// What clients have to show, and on which ports something else.
+    struct FrontendTls {
+        default: FrontendTlsConfig,
+        per_port: Vec<FrontendTlsPort>,
+    }
+    /// What clients have to show on one port.
+    struct FrontendTlsPort {
+        port: i64,
+        tls: FrontendTlsConfig,
+    }
+    /// What clients have to show, if anything.
+    struct FrontendTlsConfig {
+        validation: Option<FrontendValidation>,
+    }
+    /// Which certificates of clients are valid, and what becomes of others.
+    struct FrontendValidation {
+        ca_certificate_refs: Vec<ObjectName>,
+        mode: Option<String>,
     }
     /// The ListenerSets that may attach to a Gateway.
     struct AllowedListeners {

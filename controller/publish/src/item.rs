@@ -132,7 +132,7 @@ pub fn guests<'s>(
 
 /// Bytes that rules take in the record of their server.
 pub fn bytes_of(rules: &[&Rule]) -> usize {
-    let of = |rules: Vec<Rule>| encode_server(&Server { rules }).len();
+    let of = |rules: Vec<Rule>| encode_server(&Server::of(rules)).len();
     of(rules.iter().map(|rule| (*rule).clone()).collect()) - of(Vec::new())
 }
 

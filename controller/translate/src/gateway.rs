@@ -14,6 +14,7 @@ mod attach;
 mod charge;
 mod conflict;
 mod filter;
+mod frontend;
 mod gateways;
 mod grants;
 mod host;
@@ -37,6 +38,7 @@ mod target;
 mod tls_policy;
 mod work;
 
+pub use frontend::authorities_of as authorities_of_clients;
 pub use gateways::references;
 pub use host::intersection;
 pub use memo::Memo;
@@ -98,8 +100,10 @@ pub struct Built {
     pub statuses: BTreeMap<ObjectRef, Wanted>,
     /// What there is to say about objects.
     pub notes: Vec<(ObjectRef, Note)>,
-    /// The authorities that policies of backends name.
+    /// The authorities that policies of backends and Gateways name.
     pub bundles: BTreeMap<BundleId, Bundle>,
+    /// Those among them that Gateways name for their clients.
+    pub client_bundles: BTreeSet<BundleId>,
     /// The Services that were looked at.
     pub services: BTreeMap<Key, Option<Arc<Service>>>,
 }
@@ -180,6 +184,7 @@ pub fn build(
     }
     let mut gateways = gateways::gateways(world, options, &classes, &mut built);
     let listeners = isolation::Listeners::of(&gateways);
+    let of_clients = frontend::apply(world, &mut gateways, &mut memo.client_authorities);
     let mut serving = serve::Serving::default();
     let mut allowances: BTreeMap<&str, Allowance> = BTreeMap::new();
     let mut tls = TlsPolicies::of(world, options, &mut memo.authorities);
@@ -218,8 +223,11 @@ pub fn build(
     memo.forget(&old);
     gateways::finish(&gateways, &mut built);
     tls.finish(options, &mut built);
-    let refused = serving.finish(world, options, beside, &gateways, (&mut old, memo), &mut built);
-    conflict::report(&mut routes, &refused, (&gateways, &listeners), &mut built);
+    built.client_bundles = of_clients.keys().cloned().collect();
+    built.bundles.extend(of_clients);
+    let by = (&gateways, &listeners);
+    let refused = serving.finish(world, options, beside, by, (&mut old, memo), &mut built);
+    conflict::report(&mut routes, &refused, by, &mut built);
     attach::put_statuses(options, &routes, memo, &mut built);
     built
 }

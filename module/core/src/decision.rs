@@ -12,6 +12,7 @@ mod backend;
 mod certificate;
 mod facts;
 mod failure;
+mod listener;
 mod path_edit;
 pub mod redirect;
 pub mod rewrite;
@@ -31,9 +32,9 @@ use crate::model::policy::{Cors, PathEdit, Policies, Redirect, RedirectTo, Rewri
 use crate::patterns::Captures;
 use crate::policy::cors;
 use crate::record::{RuleView, ServerView, SettingsView};
-use crate::router::{self, ServerMatch};
 use crate::text::template;
 use facts::Parts;
+use listener::FoundHost;
 use rewrite::Rewritten;
 use values::Routed;
 
@@ -215,13 +216,14 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
             // Not "no such host" but "not ready".
             return self.respond(503, Reason::NothingPublished);
         }
-        if let Some(answer) = self.client_certificate() {
+        let at = generation.has_listeners().then(|| self.find_at_listeners());
+        if let Some(answer) = self.client_certificate(at.as_ref()) {
             return answer;
         }
         if generation.blocks_clients() && self.is_blocked() {
             return self.respond(403, Reason::Blocked);
         }
-        let lacks_slash = match self.find_rule() {
+        let lacks_slash = match self.find_rule(at) {
             Ok(lacks_slash) => lacks_slash,
             Err(answer) => return answer,
         };
@@ -257,9 +259,12 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
 
     /// Finds the rule and who counts the request; whether the path lacks the slash of an exact rule.
     #[inline]
-    fn find_rule(&mut self) -> Result<bool, Answer> {
+    fn find_rule(&mut self, at: Option<FoundHost<G::Record>>) -> Result<bool, Answer> {
         let (generation, facts) = (self.generation, self.facts);
-        let server = self.find_server();
+        let server = match at {
+            None => generation.server(facts.host()),
+            Some(at) => self.server_or_421(at)?,
+        };
         self.trace.server(server.map(|(_, found)| found));
         let Some((server, _)) = server else {
             *self.counter = Some(Counter::NoRule);
@@ -279,27 +284,6 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
         *self.counter = Some(Counter::Rule(server, found.rule.index()));
         (self.route.rule, self.route.captures) = (Some(found.rule), found.captures);
         Ok(found.lacks_slash)
-    }
-
-    /// The server of the request's host.
-    #[inline]
-    fn find_server(&self) -> Option<(G::Record, ServerMatch)> {
-        match self.generation.has_listeners() {
-            false => self.generation.server(self.facts.host()),
-            true => self.find_listener(),
-        }
-    }
-
-    /// The server of a host where Gateways have listeners, on this port or another one.
-    #[cold]
-    fn find_listener(&self) -> Option<(G::Record, ServerMatch)> {
-        let (generation, port) = (self.generation, self.facts.port());
-        let settings = SettingsView::of(generation);
-        let own = settings.has_listener_addresses().then(|| self.facts.address()).flatten();
-        let own = own.filter(|address| settings.is_listener_address(*address));
-        let is_shared = own.is_none() && !settings.is_listener_port(port);
-        let look = |kind, key: &[u8]| generation.record(kind, key);
-        router::find_listener((port, own), self.facts.host(), is_shared, look)
     }
 
     /// What the rule's policies answer before the request is sent anywhere.

@@ -25,7 +25,7 @@ pub use session::{SessionPlace, SessionRoute, SessionTarget, SessionWay};
 pub use text::{BackendId, CertificateId, HostPattern, Invalid, PathPattern, StreamPort, shorten};
 
 pub use crate::record::table::Snapshot;
-use policy::{HeaderPattern, HeaderValue, PolicyId};
+use policy::{HeaderPattern, HeaderValue, PolicyId, TlsPolicy};
 use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -133,6 +133,20 @@ pub struct Server {
     /// same ones.
     #[serde(deserialize_with = "checked_rules")]
     pub rules: Vec<Rule>,
+    /// The listener that has the host, if it is one of HTTPS: requests over TLS have to come by a connection for this
+    /// listener. Looked at in [`Snapshot::listener_servers`] only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub listener: Option<ListenerHost>,
+    /// What this listener asks of its connections, in place of what Ingresses ask for the host. Looked at where `listener` is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls: Option<Box<TlsPolicy>>,
+}
+
+impl Server {
+    /// The server with these rules, which is of no listener of HTTPS.
+    pub fn of(rules: Vec<Rule>) -> Self {
+        Server { rules, ..Server::default() }
+    }
 }
 
 /// Reads a field that is valid only if `check` says so.

@@ -294,6 +294,11 @@ impl<F: Facts> Facts for Hop<'_, F> {
         self.client.is_tls()
     }
 
+    /// The URL's own: it leads to its host, whatever the client's connection is for.
+    fn server_name(&self) -> Option<Cow<'_, [u8]>> {
+        self.url.server_name()
+    }
+
     fn was_asked_for(&self, asks: &[u8; 16]) -> bool {
         self.client.was_asked_for(asks)
     }

@@ -12,7 +12,7 @@ pub mod tls;
 
 use crate::model::{HostPattern, ListenerHost};
 use crate::patterns::{NoAnswer, Patterns};
-use crate::record::{Kind, MatchedRule, NoParts, Records, ServerView};
+use crate::record::{Kind, MatchedRule, NoParts, Records, ServerView, SettingsView};
 use std::io::Write;
 use std::net::IpAddr;
 
@@ -99,6 +99,31 @@ pub fn find_listener<S>(
     found.map(|found| (found, ServerMatch::Default))
 }
 
+/// Where a request or a handshake has arrived.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrival {
+    /// The port of nginx.
+    pub port: u16,
+    /// The address, if a Gateway has it for itself.
+    pub own: Option<IpAddr>,
+    /// Hosts of Ingresses are served there too.
+    pub is_shared: bool,
+}
+
+impl Arrival {
+    /// Where Gateways listen. `address` is asked only where they have some for themselves.
+    pub fn of<'g>(
+        records: &impl Records<'g>,
+        port: u16,
+        address: impl FnOnce() -> Option<IpAddr>,
+    ) -> Self {
+        let settings = SettingsView::of(records);
+        let own = settings.has_listener_addresses().then(address).flatten();
+        let own = own.filter(|address| settings.is_listener_address(*address));
+        Arrival { port, own, is_shared: own.is_none() && !settings.is_listener_port(port) }
+    }
+}
+
 /// Most labels that a star of a listener's host stands for.
 pub(crate) const MAX_LEVELS: usize = 32;
 
@@ -147,9 +172,7 @@ mod tests {
                 policies: None,
                 selection: None,
             };
-            snapshot
-                .servers
-                .insert(HostPattern::parse(host).unwrap(), Server { rules: vec![rule] });
+            snapshot.servers.insert(HostPattern::parse(host).unwrap(), Server::of(vec![rule]));
         }
         let all = snapshot_records(snapshot).into_iter();
         all.map(|change| ((change.kind, change.key), change.value.unwrap())).collect()

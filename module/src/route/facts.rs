@@ -116,6 +116,10 @@ impl<'g> Generation<'g> for Live<'g> {
         client_certificate::find(self.worker, self.guard, host)
     }
 
+    fn listener_policy(&self, host: Record<'g>) -> Result<Option<Rc<HostPolicy>>, Unusable> {
+        client_certificate::find_of_listener(self.worker, self.guard, &host)
+    }
+
     #[inline]
     fn endpoints(&self, id: &[u8]) -> Endpoints<'g> {
         match live_endpoints(self.worker, self.guard, id) {
@@ -338,6 +342,10 @@ impl Facts for RequestFacts<'_, '_> {
 
     fn is_tls(&self) -> bool {
         self.0.is_https()
+    }
+
+    fn server_name(&self) -> Option<Cow<'_, [u8]>> {
+        Values::variable(self.0, b"ssl_server_name").filter(|name| !name.is_empty())
     }
 
     fn was_asked_for(&self, asks: &[u8; 16]) -> bool {

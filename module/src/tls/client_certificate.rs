@@ -7,7 +7,7 @@
 //! connection did gets 421 (`oxigress_core::decision`). That holds for connections that live through a change of the policy
 //! too.
 
-use crate::request::Request;
+use crate::request::{Request, local_address, local_port};
 use crate::tls::bundles;
 use crate::tls::handshake::{Handshake, begin_without_policy};
 use crate::worker::Worker;
@@ -16,9 +16,9 @@ use nginx::ssl::handshake::ClientHello;
 use oxigress_core::cache::Cache;
 use oxigress_core::decision::{CompiledHostPolicy, Unusable};
 use oxigress_core::model::policy::TlsPolicy;
-use oxigress_core::record::{Kind, decode_tls, has_all};
-use oxigress_core::router::tls;
-use oxigress_store::Guard;
+use oxigress_core::record::{Kind, decode_tls, has_all, listener_policy};
+use oxigress_core::router::{Arrival, tls};
+use oxigress_store::{Guard, Record};
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -83,24 +83,55 @@ pub fn find(
     }
     let look = |kind: Kind, key: &[u8]| guard.get(kind as u8, key);
     let Some(record) = tls::find_policy(name, look) else { return Ok(None) };
+    compiled(worker, guard, &record, record.value()).map(Some)
+}
+
+/// What the listener that has a host asks of its connections, by the record of that host.
+pub fn find_of_listener(
+    worker: &Worker,
+    guard: &Guard<'_>,
+    host: &Record<'_>,
+) -> Result<Option<Rc<HostPolicy>>, Unusable> {
+    let policy = listener_policy(host.value());
+    policy.map(|policy| compiled(worker, guard, host, policy)).transpose()
+}
+
+/// The policy that a record has in these bytes, as the worker keeps it. No two kinds of records have keys that are alike.
+fn compiled(
+    worker: &Worker,
+    guard: &Guard<'_>,
+    record: &Record<'_>,
+    value: &[u8],
+) -> Result<Rc<HostPolicy>, Unusable> {
     let mut cache = worker.part::<Parsed>().try_borrow_mut().map_err(|_| Unusable)?;
     // A bundle may have gone since, or not be there yet.
     let is_whole = |policy: &TlsPolicy| has_all(&GuardedRecords(guard), policy.bundles());
     let made = cache.get(record.key(), record.generation(), || {
-        let source = decode_tls(record.value()).filter(&is_whole)?;
-        let bytes = POLICY_BYTES + record.value().len();
+        let source = decode_tls(value).filter(&is_whole)?;
+        let bytes = POLICY_BYTES + value.len();
         let policy = HostPolicy::new(worker, guard, record.key(), source).map(Rc::new);
         let bytes = if policy.is_some() { bytes } else { UNUSABLE_BYTES };
         Some((policy, bytes))
     });
     let made = made.and_then(|made| made.as_ref());
-    made.filter(|policy| is_whole(&policy.source)).cloned().map(Some).ok_or(Unusable)
+    made.filter(|policy| is_whole(&policy.source)).cloned().ok_or(Unusable)
 }
 
 /// A handshake begins: asks the client for what the policy of its server name says. `false` ends the handshake.
 pub fn begin(worker: &Worker, hello: &ClientHello<'_>) -> bool {
     let guard = worker.reader().read();
-    match find(worker, &guard, hello.server_name_extension().and_then(tls::server_name)) {
+    let name = hello.server_name_extension().and_then(tls::server_name);
+    let of_listener = match guard.count(Kind::Listener as u8) {
+        0 => Ok(None),
+        _ => at_listener(worker, &guard, hello, name.unwrap_or_default()),
+    };
+    let found = match of_listener {
+        // No certificate opens a listener that is closed.
+        Ok(Some(policy)) if policy.source.denied => return false,
+        Ok(None) => find(worker, &guard, name),
+        found => found,
+    };
+    match found {
         Ok(None) => begin_without_policy(hello),
         Ok(Some(policy)) => {
             let client = policy.source.client.as_ref().filter(|_| policy.handshake.is_mutual());
@@ -111,6 +142,24 @@ pub fn begin(worker: &Worker, hello: &ClientHello<'_>) -> bool {
         }
         // Its requests are refused; those for other hosts get 421.
         Err(Unusable) => true,
+    }
+}
+
+/// What the listener that has a server name asks of its connections.
+#[cold]
+fn at_listener(
+    worker: &Worker,
+    guard: &Guard<'_>,
+    hello: &ClientHello<'_>,
+    name: &[u8],
+) -> Result<Option<Rc<HostPolicy>>, Unusable> {
+    let Some(connection) = hello.connection() else { return Ok(None) };
+    let port = local_port(connection).unwrap_or_default();
+    let at = Arrival::of(&GuardedRecords(guard), port, || local_address(connection));
+    let look = |kind: Kind, key: &[u8]| guard.get(kind as u8, key);
+    match tls::find_by_name(&at, name, look) {
+        Some((Kind::Listener, host)) => find_of_listener(worker, guard, &host),
+        _ => Ok(None),
     }
 }
 

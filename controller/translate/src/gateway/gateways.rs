@@ -9,7 +9,7 @@ use super::protocol::Protocol;
 use super::state::{GatewayState, Gateways, Home};
 use super::status::{self, accepted, programmed};
 use super::target::is_watched;
-use super::{Built, listener_set, ports, tls_policy};
+use super::{Built, frontend, listener_set, ports, tls_policy};
 use crate::Options;
 use oxigress_core::model::StreamPort;
 use oxigress_objects::gateway::{Gateway, GatewayObjects};
@@ -68,7 +68,9 @@ pub fn references(options: &Options, objects: &GatewayObjects) -> BTreeSet<Objec
         let secrets = read.filter_map(|spec| shown(objects, home, spec));
         all.extend(secrets.map(|key| ObjectRef::new(Kind::Secret, key)));
     }
-    let maps = tls_policy::references(objects);
+    let of_clients =
+        gateways.iter().flat_map(|(key, gateway)| frontend::authorities_of(objects, key, gateway));
+    let maps = tls_policy::references(objects).chain(of_clients);
     all.extend(maps.map(|key| ObjectRef::new(Kind::ConfigMap, key)));
     all
 }
@@ -135,6 +137,12 @@ pub fn finish(gateways: &Gateways<'_>, built: &mut Built) {
             0 => Condition::no("Programmed", "Invalid", "no listener is valid"),
             _ => programmed(),
         });
+        if frontend::is_insecure(&state.gateway.spec) {
+            conditions.push(Condition {
+                message: "tls.frontend: clients are let in whatever they show".into(),
+                ..Condition::yes("InsecureFrontendValidationMode", "ConfigurationChanged")
+            });
+        }
         match &state.place {
             Place::Nowhere(Refusal::Unsupported(why)) => {
                 let not = Condition::no("Programmed", "Invalid", why.message.clone());

@@ -45,11 +45,11 @@ impl Hosts {
 }
 
 impl Listeners {
-    /// Those of Gateways, as far as they are accepted.
+    /// Those of Gateways, as far as they stand.
     pub fn of(gateways: &Gateways<'_>) -> Self {
         let mut all = Listeners::default();
         for state in gateways.values() {
-            for listener in state.listeners.iter().filter(|listener| listener.is_accepted()) {
+            for listener in state.listeners.iter().filter(|listener| listener.stands()) {
                 let is_udp = listener.protocol == Some(Protocol::Udp);
                 let Some(port) = listener.port.filter(|_| !is_udp) else { continue };
                 for address in state.addresses() {

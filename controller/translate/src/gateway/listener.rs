@@ -166,7 +166,7 @@ pub fn listener_status(listener: &ListenerState<'_>) -> ListenerStatus {
     let is_accepted = match (&listener.refusal, &conflict) {
         (_, Some(conflict)) => Condition::no("Accepted", conflict.reason, conflict.message.clone()),
         (Some(refusal), None) => refusal.clone(),
-        (None, None) => accepted(),
+        (None, None) => listener.closed.clone().unwrap_or_else(accepted),
     };
     let is_programmed = match (&conflict, listener.is_serving()) {
         (Some(conflict), _) => {

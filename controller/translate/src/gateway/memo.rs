@@ -14,7 +14,7 @@ use super::tls_policy::{Authorities, TlsPolicies};
 use super::work::{self, Step};
 use super::{Beside, HostOwner, PlaceOwner};
 use crate::relation::Relation;
-use oxigress_core::model::policy::PolicyId;
+use oxigress_core::model::policy::{PolicyId, TlsPolicy};
 use oxigress_core::model::{BackendId, ListenerHost, Rule};
 use oxigress_objects::gateway::{Objects, ReferenceGrant, Route};
 use oxigress_objects::verdict::Note;
@@ -38,6 +38,8 @@ pub struct Memo {
     pub patterns: Patterns,
     /// The authorities that policies of backends name.
     pub authorities: Authorities,
+    /// The authorities that Gateways name for their clients.
+    pub client_authorities: Authorities,
 }
 
 /// Which routes are read again when an object changes.
@@ -100,6 +102,7 @@ pub struct Outcome {
 pub struct KnownHost {
     ranked: Ranked,
     parents: BTreeSet<(Name, Name)>,
+    listener: Option<HttpsListener>,
     owner: Option<HostOwner>,
     /// What the namespaces of its routes took of their limits, where routes of several names meet.
     meeting: Meeting,
@@ -116,6 +119,7 @@ impl Memo {
         self.readers = std::mem::take(&mut old.readers);
         self.patterns = std::mem::take(&mut old.patterns);
         self.authorities = std::mem::take(&mut old.authorities);
+        self.client_authorities = std::mem::take(&mut old.client_authorities);
         old
     }
 
@@ -226,6 +230,7 @@ impl Memo {
         let is_known = is_same(&known.ranked, now.ranked)
             && !beside.touched.contains(&now.at.host)
             && known.parents == *now.parents
+            && known.listener == now.listener
             && known.owner == (beside.owner)(&now.at.host)
             && room.meets_again(&known.meeting);
         is_known.then_some(known)
@@ -245,6 +250,17 @@ pub struct HostInput<'i> {
     pub ranked: &'i Ranked,
     /// The namespaces of its routes on any port, each with that of a Gateway that they have attached to.
     pub parents: &'i BTreeSet<(Name, Name)>,
+    /// The listener of HTTPS that has it.
+    pub listener: Option<HttpsListener>,
+}
+
+/// A listener of HTTPS.
+#[derive(Clone, PartialEq)]
+pub struct HttpsListener {
+    /// Its host and port.
+    pub at: ListenerHost,
+    /// What its clients have to show.
+    pub clients: Option<TlsPolicy>,
 }
 
 impl HostInput<'_> {
@@ -252,7 +268,8 @@ impl HostInput<'_> {
     pub fn known(&self, beside: &Beside<'_>, meeting: Meeting, outcome: Outcome) -> KnownHost {
         let owner = (beside.owner)(&self.at.host);
         let (ranked, parents) = (self.ranked.clone(), self.parents.clone());
-        KnownHost { ranked, parents, owner, meeting, outcome }
+        let listener = self.listener.clone();
+        KnownHost { ranked, parents, listener, owner, meeting, outcome }
     }
 }
 

@@ -368,7 +368,7 @@ impl Merge<'_> {
         // Of rules that ask for equally much the older one is compared first.
         rules.sort_by(|a, b| (order(&a.age), a.place).cmp(&(order(&b.age), b.place)));
         rules.iter().for_each(|winner| outcome.note_rules(winner.age.2, &winner.rules));
-        Server { rules: rules.into_iter().flat_map(|winner| winner.rules).collect() }
+        Server::of(rules.into_iter().flat_map(|winner| winner.rules).collect())
     }
 }
 

@@ -4,7 +4,7 @@ use super::attach::Attachment;
 use super::conflict::{self, Refused};
 use super::host::specificity;
 use super::isolation::Listeners;
-use super::memo::{HostInput, KnownRoute, Memo, Outcome};
+use super::memo::{HostInput, HttpsListener, KnownRoute, Memo, Outcome};
 use super::merge::{self, Place};
 use super::rank::{self, Flat, Ranked};
 use super::room::{Meeting, Room};
@@ -17,8 +17,8 @@ use crate::Options;
 use crate::host::certificate;
 use crate::host::owner::HostOwnership;
 use crate::ingress::urls;
-use oxigress_core::model::policy::{Policies, PolicyId};
-use oxigress_core::model::{BackendId, HostPattern, ListenerHost};
+use oxigress_core::model::policy::{Policies, PolicyId, TlsPolicy};
+use oxigress_core::model::{BackendId, HostPattern, ListenerHost, Server};
 use oxigress_objects::gateway::Route;
 use oxigress_objects::{Name, ObjectRef, World};
 use std::cmp::Reverse;
@@ -35,6 +35,8 @@ pub struct Serving {
     sessions: Sessions,
     /// The hosts where a route is not served, since others are.
     refused: Refused,
+    /// The listeners of HTTPS, and what their clients have to show.
+    https: BTreeMap<ListenerHost, Option<TlsPolicy>>,
     /// How much the routes of each namespace have taken.
     pub room: Room,
 }
@@ -93,7 +95,7 @@ impl Serving {
     /// comes first.
     fn add_listeners(&mut self, gateways: &Gateways<'_>, built: &mut Built) {
         let of_one = |state| {
-            let all = GatewayState::accepted(state);
+            let all = GatewayState::standing(state);
             all.map(move |listener| (listener, state))
         };
         let mut all: Vec<_> = gateways.values().flat_map(of_one).collect();
@@ -106,7 +108,11 @@ impl Serving {
                 built.certificates.entry(host.clone()).or_insert_with(shown);
             }
             for address in state.addresses().into_iter().filter(|_| listener.is_http()) {
-                self.hosts.entry(ListenerHost::deep(port, address, host.clone())).or_default();
+                let at = ListenerHost::deep(port, address, host.clone());
+                if listener.is_https() {
+                    self.https.entry(at.clone()).or_insert_with(|| listener.clients.clone());
+                }
+                self.hosts.entry(at).or_default();
             }
         }
         leave_certificates(all.into_iter().map(|(listener, _)| listener), built);
@@ -118,7 +124,7 @@ impl Serving {
         world: &World,
         options: &Options,
         beside: &Beside<'_>,
-        gateways: &Gateways<'_>,
+        (gateways, listeners): (&Gateways<'_>, &Listeners),
         (old, memo): (&mut Memo, &mut Memo),
         built: &mut Built,
     ) -> Refused {
@@ -137,7 +143,8 @@ impl Serving {
             let parents = parents.get(&at.host).unwrap_or(&none);
             conflict::separate(options, beside, (&at, parents), &mut ranked, &mut self.refused);
             let places: Vec<_> = one_label(&at, beside).into_iter().chain([at.clone()]).collect();
-            let input = HostInput { at: &at, ranked: &ranked, parents };
+            let listener = self.https_listener(&at, listeners);
+            let input = HostInput { at: &at, ranked: &ranked, parents, listener };
             if let Some(known) = old.take_host(&input, beside, &mut self.room) {
                 keep(&known.outcome, &places, built);
                 built.servers.extend(places.into_iter().map(|at| (at, None)));
@@ -158,6 +165,14 @@ impl Serving {
         refused
     }
 
+    /// The listener of HTTPS that has a host.
+    fn https_listener(&self, at: &ListenerHost, listeners: &Listeners) -> Option<HttpsListener> {
+        let host = listeners.most_specific(at)?;
+        let at = ListenerHost::deep(at.port, at.address, host.clone());
+        let clients = self.https.get(&at)?.clone();
+        Some(HttpsListener { at, clients })
+    }
+
     /// Puts the rules of a host together, which are the same at each of its places.
     fn merge(
         &mut self,
@@ -167,7 +182,7 @@ impl Serving {
         (input, places): (&HostInput<'_>, &[ListenerHost]),
         built: &mut Built,
     ) -> (Outcome, Meeting) {
-        let HostInput { at, ranked, parents } = *input;
+        let HostInput { at, ranked, parents, ref listener } = *input;
         let mut outcome = Outcome::default();
         let is_shared = options.host_ownership == HostOwnership::Shared;
         let namespaces =
@@ -182,6 +197,9 @@ impl Serving {
             work::count(Step::Merged);
             let place = Place { at, parents, eldest };
             let server = merge::merge(world, options, beside, &place, &routes, &mut outcome);
+            let tls = listener.as_ref().and_then(|of| of.clients.clone()).map(Box::new);
+            let listener = listener.as_ref().map(|of| of.at.clone());
+            let server = Server { listener, tls, ..server };
             built.servers.insert(at.clone(), Some(server));
         }
         (outcome, meeting)

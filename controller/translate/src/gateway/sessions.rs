@@ -207,7 +207,7 @@ fn close(options: &Options, gateways: &Gateways<'_>, built: &mut Built) {
     let mut ports: BTreeMap<_, bool> = BTreeMap::new();
     let mut named = Vec::new();
     for state in gateways.values() {
-        for listener in state.listeners.iter().filter(|listener| listener.is_accepted()) {
+        for listener in state.listeners.iter().filter(|listener| listener.stands()) {
             let is_sessions = listener.protocol.is_some_and(Protocol::is_tls_sessions);
             if !is_sessions && !listener.is_https() {
                 continue;

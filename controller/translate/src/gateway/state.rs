@@ -4,6 +4,7 @@ use super::address::Place;
 use super::protocol::Protocol;
 use crate::Options;
 use crate::age::Age;
+use oxigress_core::model::policy::TlsPolicy;
 use oxigress_core::model::{CertificateId, HostPattern, SessionPlace, StreamPort};
 use oxigress_objects::gateway::{Gateway, Listener, ListenerSet};
 use oxigress_objects::gateway_status::Condition;
@@ -112,6 +113,10 @@ pub struct ListenerState<'w> {
     pub unresolved: Option<Condition>,
     /// The hosts below its wildcard that routes of others name, and that are theirs.
     pub leaves: Arc<BTreeSet<HostPattern>>,
+    /// What its clients have to show.
+    pub clients: Option<TlsPolicy>,
+    /// Why it stands and lets nobody in: what clients show cannot be checked.
+    pub closed: Option<Condition>,
 }
 
 impl<'w> GatewayState<'w> {
@@ -119,6 +124,11 @@ impl<'w> GatewayState<'w> {
     pub fn listeners_of(&self, kind: Kind, key: &Key) -> impl Iterator<Item = &ListenerState<'w>> {
         let is_of = move |listener: &&ListenerState<'w>| listener.home.is(kind, key);
         self.listeners.iter().filter(is_of)
+    }
+
+    /// The listeners that have their hosts and ports.
+    pub fn standing(&self) -> impl Iterator<Item = &ListenerState<'w>> {
+        self.listeners.iter().filter(|listener| listener.stands())
     }
 
     /// The listeners to which routes may attach.
@@ -152,6 +162,8 @@ impl<'w> ListenerState<'w> {
             conflict: None,
             unresolved: None,
             leaves: Arc::default(),
+            clients: None,
+            closed: None,
         }
     }
 
@@ -165,9 +177,14 @@ impl<'w> ListenerState<'w> {
         self.protocol.is_some_and(Protocol::is_http)
     }
 
+    /// It has its host and its port.
+    pub fn stands(&self) -> bool {
+        self.refusal.is_none() && self.conflict.is_none()
+    }
+
     /// Routes may attach to it.
     pub fn is_accepted(&self) -> bool {
-        self.refusal.is_none() && self.conflict.is_none()
+        self.stands() && self.closed.is_none()
     }
 
     /// It serves what is attached to it.

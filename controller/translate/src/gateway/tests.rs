@@ -2,6 +2,7 @@
 
 mod filters;
 mod guests;
+mod https;
 mod known;
 mod sessions;
 

@@ -158,19 +158,7 @@ impl<'w> TlsPolicies<'w> {
         let bad = |why: String| {
             refused("InvalidCACertificateRef", format!("{field}: ConfigMap {map_key} {why}"))
         };
-        let Some(map) = world.config_maps.get(&map_key) else {
-            return Err(bad("does not exist".into()));
-        };
-        let text = map.data.get("ca.crt").map(String::as_str).unwrap_or_default();
-        if text.is_empty() {
-            return Err(bad("has no ca.crt".into()));
-        }
-        let same = known.get(&map_key).or_else(|| old.get(&map_key));
-        let same = same.filter(|(of, _)| Arc::ptr_eq(of, map)).cloned();
-        let (_, named) =
-            same.unwrap_or_else(|| (map.clone(), tls::normal_authorities(text.as_bytes())));
-        known.insert(map_key.clone(), (map.clone(), named.clone()));
-        let (id, bundle) = named.map_err(|why| bad(format!("has no certificates: {why}")))?;
+        let (id, bundle) = authorities_in(world, &map_key, (old, known)).map_err(bad)?;
         self.bundles.insert(id.clone(), bundle);
         Ok(Arc::new(UpstreamTls {
             authorities: Some(id),
@@ -233,6 +221,25 @@ impl<'w> TlsPolicies<'w> {
             status::put(Kind::BackendTLSPolicy, key, generation, content, built);
         }
     }
+}
+
+/// The authorities in a ConfigMap. `known` has those that were read before, and those that are named now.
+pub fn authorities_in(
+    world: &World,
+    key: &Key,
+    (old, known): (&Authorities, &mut Authorities),
+) -> Result<Named, String> {
+    let map = world.config_maps.get(key).ok_or("does not exist")?;
+    let text = map.data.get("ca.crt").map(String::as_str).unwrap_or_default();
+    if text.is_empty() {
+        return Err("has no ca.crt".into());
+    }
+    let same = known.get(key).or_else(|| old.get(key));
+    let same = same.filter(|(of, _)| Arc::ptr_eq(of, map)).cloned();
+    let (_, named) =
+        same.unwrap_or_else(|| (map.clone(), tls::normal_authorities(text.as_bytes())));
+    known.insert(key.clone(), (map.clone(), named.clone()));
+    named.map_err(|why| format!("has no certificates: {why}"))
 }
 
 fn conditions_of(state: &State<'_>) -> Vec<Condition> {

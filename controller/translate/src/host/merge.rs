@@ -147,7 +147,7 @@ pub fn redirected(owner: &HostPattern, by: &Key, settings: &Settings) -> MergedH
         selection: None,
     };
     merged.policies.extend(rule.policies.clone().map(|id| (id, policies)));
-    merged.server = Some(Server { rules: vec![rule] });
+    merged.server = Some(Server::of(vec![rule]));
     merged
 }
 
@@ -370,7 +370,7 @@ impl<'a> Merge<'a> {
         rules.extend(self.has_open_well_known.then(open_well_known));
         self.name_paths_without_canary(&winners);
         self.name_paths_without_cookie(&winners);
-        self.merged.server = is_served.then_some(Server { rules });
+        self.merged.server = is_served.then_some(Server::of(rules));
         self.merged
     }
 

@@ -147,7 +147,8 @@ impl Translator {
         let policies =
             built.policies.iter().map(|(id, policies)| (id.clone(), Arc::clone(policies)));
         let policies: BTreeMap<PolicyId, Arc<Policies>> = policies.collect();
-        let used = policies.values().flat_map(|policies| policies.bundles()).cloned().collect();
+        let mut used = std::mem::take(&mut built.client_bundles);
+        used.extend(policies.values().flat_map(|policies| policies.bundles()).cloned());
         self.offer_bundles(BundleSource::Gateways, std::mem::take(&mut built.bundles));
         self.put_bundles(PolicyHolder::Gateways, used);
         self.put_policies(PolicyHolder::Gateways, policies);

@@ -6,7 +6,8 @@
 //!
 //! Source: statuses from ngx_http_process_request.
 
-use super::facts::{Parts, Shown};
+use super::facts::{Parts, Shown, Unusable};
+use super::listener::FoundHost;
 use super::values::Routed;
 use super::{
     Answer, CompiledHostPolicy, Decider, Facts, Generation, Reason, Trace, is_sent_to_https,
@@ -20,21 +21,54 @@ use crate::text::template;
 const CERTIFICATE_ERROR: u16 = 495;
 const NO_CERTIFICATE: u16 = 496;
 const MISDIRECTED: u16 = 421;
+/// nginx's own: the connection is closed.
+const CLOSE: u16 = 444;
 /// Challenges of certificate authorities come over plain HTTP.
 const CHALLENGES: &[u8] = b"/.well-known/acme-challenge/";
 
 impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
-    /// What the TLS policy of the request's host answers; `None`: the request goes on.
+    /// What the TLS policy of the request's host answers; `None`: the request goes on. `at`: what was found where Gateways
+    /// listen.
     #[inline]
-    pub(super) fn client_certificate(&mut self) -> Option<Answer> {
-        if !self.generation.has_host_policies() {
+    pub(super) fn client_certificate(
+        &mut self,
+        at: Option<&FoundHost<G::Record>>,
+    ) -> Option<Answer> {
+        if at.is_none() && !self.generation.has_host_policies() {
             return None;
         }
-        let host = Some(self.facts.host()).filter(|host| !host.is_empty());
-        match self.generation.host_policy(host) {
+        match self.host_policy(at) {
             // A host without one gets 421 too, from a connection that was asked for something.
             Ok(policy) => self.certificate_of(policy),
             Err(_) => Some(self.respond(503, Reason::HostPolicyUnusable)),
+        }
+    }
+
+    /// The policy of the listener that has the host, or that of the host.
+    fn host_policy(
+        &self,
+        at: Option<&FoundHost<G::Record>>,
+    ) -> Result<Option<G::HostPolicy>, Unusable> {
+        let generation = self.generation;
+        let host = Some(self.facts.host()).filter(|host| !host.is_empty());
+        let of_host = match generation.has_host_policies() {
+            true => generation.host_policy(host)?,
+            false => None,
+        };
+        let of_listener = match at.and_then(FoundHost::of_listener) {
+            Some(record) => generation.listener_policy(record)?,
+            None => None,
+        };
+        let restricts = |policy: &G::HostPolicy| {
+            let source = policy.source();
+            source.denied
+                || source.client.as_ref().is_some_and(|client| client.verify != VerifyClient::Off)
+        };
+        match of_listener {
+            None => Ok(of_host),
+            // One handshake cannot ask for both, and neither is given up.
+            Some(_) if of_host.as_ref().is_some_and(restricts) => Err(Unusable),
+            Some(policy) => Ok(Some(policy)),
         }
     }
 
@@ -123,7 +157,8 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
 /// nginx's status for what a client has shown, where it is not enough.
 fn fault(client: &ClientCertificates, shown: Shown) -> Option<u16> {
     match (client.verify, shown) {
-        (VerifyClient::Off, _) | (_, Shown::Valid) => None,
+        (VerifyClient::Off | VerifyClient::Any, _) | (_, Shown::Valid) => None,
+        (VerifyClient::Strict, _) => Some(CLOSE),
         (VerifyClient::On, Shown::Nothing) => Some(NO_CERTIFICATE),
         (VerifyClient::Optional | VerifyClient::OptionalNoCa, Shown::Nothing)
         | (VerifyClient::OptionalNoCa, Shown::Unvouched) => None,

@@ -46,6 +46,8 @@ pub trait Facts: split::Request {
     fn is_internal(&self) -> bool;
     /// Whether the client's connection is encrypted.
     fn is_tls(&self) -> bool;
+    /// The server name that the handshake was for; `None`: the client sent none. Asked only where Gateways listen.
+    fn server_name(&self) -> Option<Cow<'_, [u8]>>;
     /// The handshake asked for what this names ([`CompiledHostPolicy::asks`]). True where there is no handshake to ask.
     fn was_asked_for(&self, asks: &[u8; 16]) -> bool;
     /// What the client showed in the handshake; `None`: nobody knows, and whatever is wanted counts as shown.
@@ -115,6 +117,8 @@ pub trait Generation<'g>: Records<'g> + Sized {
     fn has_host_policies(&self) -> bool;
     /// The TLS policy of a request's host; `None`: it has none.
     fn host_policy(&self, host: Option<&[u8]>) -> Result<Option<Self::HostPolicy>, Unusable>;
+    /// What the listener of HTTPS that has a host asks of its connections, by the record of that host; `None`: nothing.
+    fn listener_policy(&self, host: Self::Record) -> Result<Option<Self::HostPolicy>, Unusable>;
     /// The endpoints of the backend with this id, also where there are none.
     fn endpoints(&self, id: &[u8]) -> Self::Endpoints;
 

@@ -9,6 +9,8 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+mod listeners;
+
 pub type Encoded = BTreeMap<(Kind, Vec<u8>), Vec<u8>>;
 type Counting = fn(&[u8], usize) -> Option<crate::explain::Counted>;
 
@@ -43,6 +45,7 @@ struct Generated {
     headers: BTreeMap<&'static str, &'static str>,
     cookie: Option<&'static str>,
     is_tls: bool,
+    server_name: Option<&'static str>,
     client_scheme: &'static str,
     was_asked: bool,
     shown: Shown,
@@ -110,6 +113,9 @@ impl Facts for Generated {
     fn is_tls(&self) -> bool {
         self.is_tls
     }
+    fn server_name(&self) -> Option<Cow<'_, [u8]>> {
+        self.server_name.map(|name| Cow::Borrowed(name.as_bytes()))
+    }
     fn was_asked_for(&self, _: &[u8; 16]) -> bool {
         self.was_asked
     }
@@ -159,6 +165,7 @@ fn requests() -> impl Strategy<Value = Generated> {
                 headers,
                 cookie,
                 is_tls,
+                server_name: Some(host),
                 client_scheme,
                 was_asked,
                 shown,
@@ -427,6 +434,7 @@ fn request(host: &'static str, path: &str) -> Generated {
         headers: BTreeMap::new(),
         cookie: None,
         is_tls: false,
+        server_name: None,
         client_scheme: "http",
         was_asked: true,
         shown: Shown::Nothing,

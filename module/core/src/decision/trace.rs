@@ -94,6 +94,7 @@ pub enum Reason {
     HostPolicyUnusable,
     HostDenied,
     Misdirected,
+    OtherListener,
     CertificateMissing,
     CertificateRefused,
     SubjectRefused,
@@ -125,6 +126,7 @@ impl Reason {
             Reason::Misdirected => {
                 "the TLS handshake did not request the client certificate that this host requires"
             }
+            Reason::OtherListener => "the TLS connection is for another listener than the host",
             Reason::CertificateMissing => {
                 "the host requires a client certificate, and the client sent none"
             }

@@ -74,12 +74,13 @@ where
 
     fn host_policy(&self, host: Option<&[u8]>) -> Result<Option<Self::HostPolicy>, Unusable> {
         let Some(value) = tls::policy(self.records, host) else { return Ok(None) };
-        let source = decode_tls(value).ok_or(Unusable)?;
-        if !has_all(self.records, source.bundles()) {
-            return Err(Unusable);
-        }
         let payer = [b"host ", host.unwrap_or_default()].concat();
-        Ok(Some(Box::new(HostPolicy { source, payer })))
+        self.compiled(value, payer).map(Some)
+    }
+
+    fn listener_policy(&self, host: &'g [u8]) -> Result<Option<Self::HostPolicy>, Unusable> {
+        let value = record::listener_policy(host);
+        value.map(|value| self.compiled(value, Vec::new())).transpose()
     }
 
     fn endpoints(&self, id: &[u8]) -> Endpoints<'g> {
@@ -92,6 +93,16 @@ where
         let is_busy = limit > 0
             && all.all(|(place, one)| view.is_draining() && one.is_draining() || is_full(place));
         Endpoints { view, is_busy }
+    }
+}
+
+impl<'g, R: Records<'g>, C> Offline<'_, R, C> {
+    fn compiled(&self, value: &[u8], payer: Vec<u8>) -> Result<Box<HostPolicy>, Unusable> {
+        let source = decode_tls(value).ok_or(Unusable)?;
+        match has_all(self.records, source.bundles()) {
+            true => Ok(Box::new(HostPolicy { source, payer })),
+            false => Err(Unusable),
+        }
     }
 }
 

@@ -278,6 +278,11 @@ impl Facts for RequestFacts<'_> {
         self.asked.is_https
     }
 
+    /// Clients name the host that they ask for.
+    fn server_name(&self) -> Option<Cow<'_, [u8]>> {
+        Some(Cow::Borrowed(self.host.as_bytes())).filter(|name| !name.is_empty())
+    }
+
     fn was_asked_for(&self, _: &[u8; 16]) -> bool {
         true
     }

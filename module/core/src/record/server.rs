@@ -55,7 +55,7 @@ impl Record for Servers {
     /// Answers 503 to every request. Without a server a wildcard host or the default backend would answer in its place.
     fn closed() -> Option<Server> {
         let rule = PathPattern::prefix("/").ok().and_then(closed_rule);
-        Some(Server { rules: rule.into_iter().collect() })
+        Some(Server::of(rule.into_iter().collect()))
     }
 }
 

@@ -1,8 +1,8 @@
 //! Server name to certificate, and to the host's TLS policy.
 
 use crate::model::{CertificateId, HostPattern};
-use crate::record::{Kind, Records};
-use crate::router::{by_host, by_pattern};
+use crate::record::{Kind, Records, listener_of};
+use crate::router::{Arrival, by_host, by_pattern, find_listener};
 
 /// The id of the certificate for a handshake: the exact name, `*.` in place of its first label, else the
 /// default's. `None`: the certificate in nginx.conf stays.
@@ -52,6 +52,34 @@ pub fn find_policy<P>(name: Option<&[u8]>, look: impl Fn(Kind, &[u8]) -> Option<
     let mut buffer = [0; HostPattern::MAX_BYTES];
     let named = name.and_then(|name| by_pattern(normal(name, &mut buffer)?, of));
     named.or_else(|| of(HostPattern::DEFAULT.as_bytes())).flatten()
+}
+
+/// Whether a server name of a handshake is this host, which is in lower case and has no trailing dot.
+pub fn is_named(server_name: &[u8], host: &[u8]) -> bool {
+    normal(server_name, &mut [0; HostPattern::MAX_BYTES]) == Some(host)
+}
+
+/// The listener of HTTPS that has a server name, as its hosts' records name it; an empty name is none.
+pub fn listener_of_name<'g>(
+    records: &impl Records<'g>,
+    at: &Arrival,
+    name: &[u8],
+) -> Option<&'g [u8]> {
+    let look = |kind, key: &[u8]| records.value(kind, key);
+    find_by_name(&Arrival { is_shared: false, ..*at }, name, look)
+        .and_then(|(_, host)| listener_of(host))
+}
+
+/// What `look` finds for the host that has a server name, and its kind.
+pub fn find_by_name<R>(
+    at: &Arrival,
+    name: &[u8],
+    look: impl Fn(Kind, &[u8]) -> Option<R>,
+) -> Option<(Kind, R)> {
+    let mut buffer = [0; HostPattern::MAX_BYTES];
+    let name = normal(name, &mut buffer).unwrap_or_default();
+    let look = |kind, key: &[u8]| Some((kind, look(kind, key)?));
+    find_listener((at.port, at.own), name, at.is_shared, look).map(|(found, _)| found)
 }
 
 fn has_certificate_name<'g>(records: &impl Records<'g>, name: &[u8]) -> Option<&'g [u8]> {

@@ -39,7 +39,7 @@ fn fuzz_router() {
             policies: None,
             selection: None,
         });
-        let value = encode_server(&Server { rules: rules.collect() });
+        let value = encode_server(&Server::of(rules.collect()));
         let Ok(found) = ServerView::new(&value).rule(
             path,
             &oxigress_core::record::NoParts,

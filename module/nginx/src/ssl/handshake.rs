@@ -6,13 +6,15 @@ use crate::basic::event_loop::EventLoop;
 use crate::basic::guard::contain;
 use crate::basic::text::bytes;
 use crate::conf::Server;
+use crate::connection::Connection;
 use crate::sys::{
     SSL, SSL_CLIENT_HELLO_ERROR, SSL_CLIENT_HELLO_SUCCESS, SSL_CTRL_SET_VERIFY_CERT_STORE,
     SSL_CTX_set_cert_cb, SSL_CTX_set_client_hello_cb, SSL_VERIFY_PEER, SSL_certs_clear,
-    SSL_clear_options, SSL_client_hello_get0_ext, SSL_ctrl, SSL_dup_CA_list, SSL_get_servername,
-    SSL_set_cipher_list, SSL_set_client_CA_list, SSL_set_options, SSL_set_session_id_context,
-    SSL_set_verify, SSL_set_verify_depth, SSL_use_cert_and_key, TLSEXT_NAMETYPE_host_name,
-    TLSEXT_TYPE_server_name, X509_STORE_CTX, ngx_ssl_t, ngx_str_t,
+    SSL_clear_options, SSL_client_hello_get0_ext, SSL_ctrl, SSL_dup_CA_list, SSL_get_ex_data,
+    SSL_get_servername, SSL_set_cipher_list, SSL_set_client_CA_list, SSL_set_options,
+    SSL_set_session_id_context, SSL_set_verify, SSL_set_verify_depth, SSL_use_cert_and_key,
+    TLSEXT_NAMETYPE_host_name, TLSEXT_TYPE_server_name, X509_STORE_CTX, ngx_ssl_connection_index,
+    ngx_ssl_t, ngx_str_t,
 };
 use foreign_types::{ForeignType, ForeignTypeRef};
 use openssl::stack::StackRef;
@@ -74,9 +76,12 @@ unsafe extern "C" fn hello_callback<H: Handshakes>(
         }
     }
     contain("client_hello", SSL_CLIENT_HELLO_ERROR as c_int, || {
-        // SAFETY: a handshake runs on the event loop.
-        let here = unsafe { EventLoop::here() };
-        match H::begin(here, &ClientHello { ssl, callback: PhantomData }) {
+        // SAFETY: a handshake runs on the event loop, and nginx keeps with it the connection that it is of, which lives as long.
+        let (here, connection) = unsafe {
+            let connection = SSL_get_ex_data(ssl, ngx_ssl_connection_index);
+            (EventLoop::here(), Connection::from_nullable(connection.cast()))
+        };
+        match H::begin(here, &ClientHello { ssl, connection, callback: PhantomData }) {
             true => GO_ON,
             false => SSL_CLIENT_HELLO_ERROR as c_int,
         }
@@ -127,10 +132,16 @@ impl<'h> ServerName<'h> {
 /// A handshake that begins, during the callback that says so.
 pub struct ClientHello<'h> {
     ssl: *mut SSL,
+    connection: Option<&'h Connection>,
     callback: PhantomData<&'h ()>,
 }
 
 impl<'h> ClientHello<'h> {
+    /// The connection that it came by.
+    pub fn connection(&self) -> Option<&'h Connection> {
+        self.connection
+    }
+
     /// The extension with the server name, as the client sent it.
     pub fn server_name_extension(&self) -> Option<&'h [u8]> {
         let (mut data, mut length) = (null(), 0);

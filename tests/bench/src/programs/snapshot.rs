@@ -81,7 +81,7 @@ pub fn servers_of(numbers: Range<usize>) -> Result<BTreeMap<HostPattern, Server>
             policies: None,
             selection: None,
         };
-        let server = Server { rules: vec![rule] };
+        let server = Server::of(vec![rule]);
         servers.insert(HostPattern::parse(&host(number))?, server);
     }
     Ok(servers)

@@ -128,11 +128,20 @@ impl Prices<'_> {
     /// What a ConfigMap costs that policies name for authorities.
     pub(super) fn of_authorities(&self, key: &Key, new: &ConfigMap) -> u64 {
         let mut policies = self.policies_with(key).peekable();
-        if policies.peek().is_none() {
+        if policies.peek().is_none() && !self.is_of_clients(key) {
             return 0;
         }
         let services = policies.flat_map(|(name, policy)| gateway::services(name, policy));
         price_of_authorities(new).saturating_add(self.of_services(services))
+    }
+
+    /// Whether a Gateway names a ConfigMap for the authorities of its clients.
+    fn is_of_clients(&self, map: &Key) -> bool {
+        let objects = &self.world.gateway_api;
+        let mut all = objects.gateways.iter();
+        all.any(|(key, gateway)| {
+            gateway::authorities_of_clients(objects, key, gateway).any(|named| named == *map)
+        })
     }
 
     /// The BackendTLSPolicies that name a ConfigMap.

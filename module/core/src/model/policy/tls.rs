@@ -71,4 +71,8 @@ pub enum VerifyClient {
     Optional,
     /// A request needs no certificate; endpoints learn whether one was presented and whether it verifies.
     OptionalNoCa,
+    /// As [`VerifyClient::On`], and a connection without such a certificate is closed without an answer.
+    Strict,
+    /// A request needs no certificate, and one that is not valid passes too; endpoints learn what was presented.
+    Any,
 }

@@ -25,7 +25,7 @@ pub(super) fn pattern(text: &str) -> PathPattern {
 
 fn server(paths: &[&str]) -> Vec<u8> {
     let rules = paths.iter().map(|path| rule(pattern(path), path));
-    encode_server(&Server { rules: rules.collect() })
+    encode_server(&Server::of(rules.collect()))
 }
 
 pub(super) fn winner(value: &[u8], path: &str) -> Option<String> {
@@ -58,7 +58,7 @@ fn shared(rules: &[&str]) -> Vec<u8> {
         rule.policy.yields = path.starts_with('~') && namespace != "OWNER";
         rule
     };
-    encode_server(&Server { rules: rules.iter().map(rule).collect() })
+    encode_server(&Server::of(rules.iter().map(rule).collect()))
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn what_lies_below_well_known_is_never_a_guests_and_its_kept_rule_counts_as_the_
     nobodys.backend = None;
     let mut guest = rule(pattern("~/(.*)"), "guest");
     guest.policy.yields = true;
-    let value = encode_server(&Server { rules: vec![nobodys, guest] });
+    let value = encode_server(&Server::of(vec![nobodys, guest]));
     assert_eq!(winner(&value, "/x").as_deref(), Some("guest"));
     let found = found(&value, b"/.well-known/x").unwrap();
     assert_eq!(found.backend(), None);
@@ -121,7 +121,7 @@ fn what_lies_below_well_known_is_never_a_guests_and_its_kept_rule_counts_as_the_
     for (yields, expected) in [(true, "~/(.*)"), (false, "kept")] {
         kept.policy.yields = yields;
         let owners = rule(pattern("~/(.*)"), "~/(.*)");
-        let value = encode_server(&Server { rules: vec![kept.clone(), owners] });
+        let value = encode_server(&Server::of(vec![kept.clone(), owners]));
         assert_eq!(winner(&value, "/.well-known/x").as_deref(), Some(expected));
     }
 }
@@ -133,7 +133,7 @@ fn an_expression_that_yields_has_what_nobody_claims_and_costs_the_others_nothing
     let mut other = rule(pattern("~/(a|b)/.*"), "other");
     other.origin.namespace = "other".into();
     other.policy.yields = true;
-    let value = encode_server(&Server { rules: vec![nobodys, other.clone()] });
+    let value = encode_server(&Server::of(vec![nobodys, other.clone()]));
     assert_eq!(winner(&value, "/a/x").as_deref(), Some("other"));
 
     // An expression without an answer ends the search: it is not tried where it may not win.
@@ -144,7 +144,7 @@ fn an_expression_that_yields_has_what_nobody_claims_and_costs_the_others_nothing
     let mut answer = |yields| {
         costly.policy.yields = yields;
         let rules = vec![rule(pattern("/"), "own"), costly.clone()];
-        let value = encode_server(&Server { rules });
+        let value = encode_server(&Server::of(rules));
         let found = ServerView::new(&value).rule(path.as_bytes(), &NoParts, &patterns);
         found.map(|route| route.map(|route| route.rule.backend().unwrap() == b"own"))
     };
@@ -155,7 +155,7 @@ fn an_expression_that_yields_has_what_nobody_claims_and_costs_the_others_nothing
     costly.path = pattern("~/shop/(?=a)(a+)+(a+)+(a+)+(a+)+b");
     costly.policy.yields = true;
     let rules = vec![rule(pattern("/"), "own"), costly.clone()];
-    let value = encode_server(&Server { rules });
+    let value = encode_server(&Server::of(rules));
     let path = format!("/shop/{}", "a".repeat(1_000));
     let found =
         ServerView::new(&value).rule(path.as_bytes(), &NoParts, &patterns).unwrap().unwrap();
@@ -165,7 +165,7 @@ fn an_expression_that_yields_has_what_nobody_claims_and_costs_the_others_nothing
     let mut open = Rule { path: pattern("/shop"), ..costly.clone() };
     open.policy.yields = false;
     let rules = vec![rule(pattern("/"), "own"), open.clone(), costly.clone()];
-    let value = encode_server(&Server { rules });
+    let value = encode_server(&Server::of(rules));
     assert!(ServerView::new(&value).rule(path.as_bytes(), &NoParts, &patterns).is_err());
     // An expression of a third namespace does not end the search.
     let mut third = Rule { path: pattern("~/shop/a(?=a)(a+)+(a+)+(a+)+(a+)+b"), ..costly };
@@ -173,7 +173,7 @@ fn an_expression_that_yields_has_what_nobody_claims_and_costs_the_others_nothing
     let guarded = Rule { path: pattern("~/shop/a.*"), ..third.clone() };
     let guarded = Rule { origin: open.origin.clone(), ..guarded };
     let rules = vec![rule(pattern("/"), "own"), open, third, guarded.clone()];
-    let value = encode_server(&Server { rules });
+    let value = encode_server(&Server::of(rules));
     let found =
         ServerView::new(&value).rule(path.as_bytes(), &NoParts, &patterns).unwrap().unwrap();
     assert!(found.captures.is_some(), "the guarded one serves it");
@@ -225,7 +225,7 @@ fn a_path_that_lacks_the_slash_of_an_exact_one_leads_there_unless_a_rule_takes_i
     assert_eq!(winner(&value, "/a").as_deref(), Some("/"));
     let mut nobodys = rule(pattern("/"), "x");
     nobodys.backend = None;
-    let value = encode_server(&Server { rules: vec![nobodys, rule(pattern("=/a/"), "=/a/")] });
+    let value = encode_server(&Server::of(vec![nobodys, rule(pattern("=/a/"), "=/a/")]));
     assert_eq!(winner(&value, "/a").as_deref(), Some("to =/a/"));
     assert!(
         !ServerView::new(&value)
@@ -251,7 +251,7 @@ fn a_rule_keeps_its_name_while_its_policy_changes_and_no_other_has_it() {
     let prefix = rule(PathPattern::prefix("/a").unwrap(), "x");
     let other = rule(PathPattern::prefix("/b").unwrap(), "x");
     let value = |rules: &[&Rule]| {
-        encode_server(&Server { rules: rules.iter().map(|rule| (*rule).clone()).collect() })
+        encode_server(&Server::of(rules.iter().map(|rule| (*rule).clone()).collect()))
     };
     let before = value(&[&other, &prefix, &exact]);
     let names: Vec<_> = ServerView::new(&before).names().collect();
@@ -409,7 +409,7 @@ proptest! {
         path in "(/[ab.-]{1,2}){1,5}/?",
     ) {
         let rules = prefixes.iter().map(|p| rule(PathPattern::Prefix(p.clone()), &format!("={p}")));
-        let value = encode_server(&Server { rules: rules.collect() });
+        let value = encode_server(&Server::of(rules.collect()));
         let longest = prefixes.iter().filter(|p| covers(p.as_bytes(), path.as_bytes())).max_by_key(|p| p.len());
         prop_assert_eq!(winner(&value, &path), longest.map(|p| format!("={p}")));
     }

@@ -67,13 +67,11 @@ fn an_expression_is_one_by_itself() {
 /// No client can send a header of this name: nginx takes no line whose name has a colon.
 #[test]
 fn the_whole_path_is_compared_with_an_expression_in_its_case() {
-    let value = encode_server(&Server {
-        rules: vec![
-            rule(pattern("/"), "root"),
-            selecting("/", "method", "h::path~/[^/]+/Echo POST"),
-            selecting("/", "header", "h:x-a=1 h:x-b=1"),
-        ],
-    });
+    let value = encode_server(&Server::of(vec![
+        rule(pattern("/"), "root"),
+        selecting("/", "method", "h::path~/[^/]+/Echo POST"),
+        selecting("/", "header", "h:x-a=1 h:x-b=1"),
+    ]));
     let post = |path: &str, headers: &[(&str, &str)]| {
         let parts = Parts { method: "POST", args: "x=1", headers: headers.to_vec(), random: 0 };
         chosen(&value, path, &parts).unwrap()
@@ -88,19 +86,17 @@ fn the_whole_path_is_compared_with_an_expression_in_its_case() {
 
 #[test]
 fn of_one_path_method_headers_parameters_and_then_the_order_decide() {
-    let value = encode_server(&Server {
-        rules: vec![
-            rule(pattern("/"), "root"),
-            rule(pattern("/a"), "plain"),
-            selecting("/a", "query", "q:x=a+b q:y=1"),
-            selecting("/a", "header", "h:X-A=1"),
-            selecting("/a", "later", "h:x-a=1"),
-            selecting("/a", "headers", "h:x-a=1 h:x-b~v[0-9]"),
-            selecting("/a", "method", "POST"),
-            selecting("=/a", "exact", "h:x-exact=1"),
-            selecting("/a/lone", "lone", "h:x-lone=1"),
-        ],
-    });
+    let value = encode_server(&Server::of(vec![
+        rule(pattern("/"), "root"),
+        rule(pattern("/a"), "plain"),
+        selecting("/a", "query", "q:x=a+b q:y=1"),
+        selecting("/a", "header", "h:X-A=1"),
+        selecting("/a", "later", "h:x-a=1"),
+        selecting("/a", "headers", "h:x-a=1 h:x-b~v[0-9]"),
+        selecting("/a", "method", "POST"),
+        selecting("=/a", "exact", "h:x-exact=1"),
+        selecting("/a/lone", "lone", "h:x-lone=1"),
+    ]));
     let get = |path: &str, method: &str, args: &str, headers: &[(&str, &str)]| {
         let parts = Parts { method, args, headers: headers.to_vec(), random: 0 };
         chosen(&value, path, &parts).unwrap()
@@ -131,7 +127,7 @@ fn rules_share_requests_by_weight() {
         |(backend, weight): (&str, u32)| selecting("/", backend, &format!("h:x=1 w:{weight}"));
     let plain = [rule(pattern("/"), "plain")];
     let rules = rules.into_iter().map(share).chain(plain).collect();
-    let value = encode_server(&Server { rules });
+    let value = encode_server(&Server::of(rules));
     let mut counts = std::collections::BTreeMap::new();
     for step in 0..400u64 {
         let parts = Parts {
@@ -150,7 +146,7 @@ fn rules_share_requests_by_weight() {
 #[test]
 fn a_path_without_a_rule_for_all_lacks_no_slash_and_is_not_listed() {
     let rules = vec![selecting("=/a/", "a", "POST"), selecting("/b", "b", "POST")];
-    let value = encode_server(&Server { rules });
+    let value = encode_server(&Server::of(rules));
     let post = |path| {
         let parts = Parts { method: "POST", args: "", headers: vec![], random: 0 };
         chosen(&value, path, &parts)
@@ -160,7 +156,7 @@ fn a_path_without_a_rule_for_all_lacks_no_slash_and_is_not_listed() {
     assert_eq!(ServerView::new(&value).rules().count(), 2);
     let strict = Policy { is_strict: true, ..Policy::default() };
     let strict = Rule { policy: strict, ..rule(pattern("=/a/"), "a") };
-    assert_eq!(winner(&encode_server(&Server { rules: vec![strict] }), "/a"), None);
+    assert_eq!(winner(&encode_server(&Server::of(vec![strict])), "/a"), None);
 }
 
 /// What is compared does not grow with the number of rules that the request does not fit.
@@ -168,7 +164,7 @@ fn a_path_without_a_rule_for_all_lacks_no_slash_and_is_not_listed() {
 fn a_thousand_selections_on_one_path_cost_what_ten_do() {
     let time = |count: usize| {
         let rules = (0..count).map(|n| selecting("/", &format!("b{n}"), &format!("h:x-t=t{n}")));
-        let value = encode_server(&Server { rules: rules.collect() });
+        let value = encode_server(&Server::of(rules.collect()));
         let headers = vec![("host", "a.test"), ("accept", "*/*"), ("x-t", "t7"), ("x-u", "1")];
         let parts = Parts { method: "GET", args: "", headers, random: 0 };
         let (view, patterns) = (ServerView::new(&value), Patterns::default());
@@ -198,7 +194,7 @@ fn a_request_takes_so_many_steps_and_then_has_no_rule() {
     };
     let rules = |count: usize| {
         let rules = (0..count).map(|number| selecting("/", "b", &conditions(number)));
-        encode_server(&Server { rules: rules.chain([rule(pattern("/"), "plain")]).collect() })
+        encode_server(&Server::of(rules.chain([rule(pattern("/"), "plain")]).collect()))
     };
     let asked = |value: &[u8], path: &str, args: &str| {
         let headers = vec![("x-one", "1")];
@@ -216,7 +212,7 @@ fn a_request_takes_so_many_steps_and_then_has_no_rule() {
     let with_regex = |regex: &str| {
         let rules = (0..1_000).map(|number| selecting("/", "b", &conditions(number)));
         let plain = [rule(pattern("/"), "plain"), rule(pattern(regex), "regex")];
-        encode_server(&Server { rules: rules.chain(plain).collect() })
+        encode_server(&Server::of(rules.chain(plain).collect()))
     };
     let longer = with_regex("~/own/[a-z]+");
     assert_eq!(
@@ -226,7 +222,7 @@ fn a_request_takes_so_many_steps_and_then_has_no_rule() {
     );
     assert_eq!(asked(&longer, "/other", &all(1_000)), Err(NoAnswer));
     let nested = (1..=200).map(|depth| selecting(&"/d".repeat(depth), "b", "h:x-absent=1"));
-    let nested = encode_server(&Server { rules: nested.collect() });
+    let nested = encode_server(&Server::of(nested.collect()));
     assert_eq!(asked(&nested, &"/d".repeat(200), "a=1&b=2"), Ok(false), "few parameters");
     assert_eq!(asked(&nested, &"/d".repeat(200), &all(200)), Err(NoAnswer), "many, for each path");
 }

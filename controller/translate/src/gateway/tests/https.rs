@@ -1,0 +1,77 @@
+//! Hosts and the listeners of HTTPS that have them.
+
+use super::*;
+
+const WEB: &str = "
+apiVersion: gateway.networking.k8s.io/v1
+kind: GatewayClass
+metadata: { name: oxigress }
+spec: { controllerName: oxigress.io/gateway-controller }
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata: { name: r, namespace: n }
+spec:
+  parentRefs: [{ name: web }]
+  hostnames: [a.b.test]
+  rules: [{ filters: [{ type: RequestRedirect, requestRedirect: { path: { type: ReplaceFullPath, replaceFullPath: / } } }] }]
+";
+
+const SECRET: &str = "
+apiVersion: v1
+kind: Secret
+metadata: { name: tls, namespace: n }
+type: kubernetes.io/tls
+stringData:
+  tls.crt: |
+    -----BEGIN CERTIFICATE-----
+    MIIBkTCCATagAwIBAgIUZFYE7MnM7AZ+41cjTroQ3xFlB7swCgYIKoZIzj0EAwIw
+    EzERMA8GA1UEAwwId2lsZGNhcmQwIBcNMjYxMTIxMDAyMTU5WhgPMjEyNjEwMjgw
+    MDIxNTlaMBMxETAPBgNVBAMMCHdpbGRjYXJkMFkwEwYHKoZIzj0CAQYIKoZIzj0D
+    AQcDQgAEaxmaWb7PWOv9J/QjRGzgS3eL9SqoXbqX8/a2wfBBv//EAWm0KqtYMpa7
+    hPMAgoMqFUikQY5cH+G+8l9J5b9KvqNmMGQwHQYDVR0OBBYEFOFrvTZuYFC3R6IJ
+    NKctFgTJQjwfMB8GA1UdIwQYMBaAFOFrvTZuYFC3R6IJNKctFgTJQjwfMA8GA1Ud
+    EwEB/wQFMAMBAf8wEQYDVR0RBAowCIIGKi50ZXN0MAoGCCqGSM49BAMCA0kAMEYC
+    IQDO8QewDOLs37BV3BvgQZfwlBLEtTRhiNsJyYWLNcFFmQIhALUPYVtfmfRkzY4f
+    BtqlAktDNNpiLF9BVQ51Z90QWg3a
+    -----END CERTIFICATE-----
+  tls.key: |
+    -----BEGIN PRIVATE KEY-----
+    MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQguhCMZmHXk20I50N8
+    Lholq4m1TBvDBMI4ViF1Fgq0A3qhRANCAARrGZpZvs9Y6/0n9CNEbOBLd4v1Kqhd
+    upfz9rbB8EG//8QBabQqq1gylruE8wCCgyoVSKRBjlwf4b7yX0nlv0q+
+    -----END PRIVATE KEY-----
+";
+
+fn gateway(listeners: &[&str]) -> String {
+    let lines: String = listeners.iter().map(|line| format!("  - {{ {line} }}\n")).collect();
+    format!(
+        "apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\nmetadata: {{ name: web, namespace: n }}\n\
+         spec:\n  gatewayClassName: oxigress\n  listeners:\n{lines}"
+    )
+}
+
+#[test]
+fn a_host_names_the_most_specific_listener_of_https_also_when_only_that_changes() {
+    let mut bench = Bench::new(options(""));
+    bench.apply(&format!("{WEB}---\n{SECRET}"));
+    let https = "protocol: HTTPS, tls: { certificateRefs: [{ name: tls }] }";
+    let any = format!("name: any, port: 443, {https}");
+    let wild = format!("name: wild, port: 443, hostname: '*.test', {https}");
+    let plain = "name: plain, port: 80, protocol: HTTP";
+    let of = |bench: &Bench, at: &str| {
+        let snapshot = bench.translator.snapshot();
+        let server = &snapshot.listener_servers[&ListenerHost::parse(at).unwrap()];
+        server.listener.as_ref().map(ToString::to_string)
+    };
+    bench.apply(&gateway(&[&any, plain]));
+    assert_eq!(of(&bench, "443/a.b.test").as_deref(), Some("443/_"));
+    assert_eq!(of(&bench, "443/_").as_deref(), Some("443/_"));
+    assert_eq!((of(&bench, "80/a.b.test"), of(&bench, "80/_")), (None, None));
+    // The rules of the host stay the same.
+    bench.apply(&gateway(&[&any, &wild, plain]));
+    assert_eq!(of(&bench, "443/a.b.test").as_deref(), Some("443/**.test"));
+    assert_eq!(of(&bench, "443/_").as_deref(), Some("443/_"));
+    bench.apply(&gateway(&[&any, plain]));
+    assert_eq!(of(&bench, "443/a.b.test").as_deref(), Some("443/_"));
+}

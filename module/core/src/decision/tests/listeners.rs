@@ -1,0 +1,60 @@
+//! Connections and the listeners of Gateways.
+
+use super::*;
+
+#[test]
+fn a_host_of_another_listener_than_the_connection_s_is_misdirected() {
+    let served = |listener: Value| json!({"rules": [{"path": {"prefix": "/"}, "backend": "own"}], "listener": listener});
+    let empty = |listener: &str| json!({"listener": listener});
+    let records = records(json!({
+        "servers": {"ingress.test": served(Value::Null)},
+        "listener_servers": {
+            "443/a.test": served(json!("443/_")),
+            "443/_": empty("443/_"),
+            "443/b.test": served(json!("443/b.test")),
+            "443/**.wild.test": served(json!("443/**.wild.test")),
+            "443/x.wild.test": served(json!("443/x.wild.test")),
+            "80/b.test": served(Value::Null),
+        },
+        "backends": {"own": {}},
+        "endpoints": {"own": [{"address": "10.0.0.1", "port": 1}]},
+    }));
+    let of = |is_tls: bool, server_name: Option<&'static str>, host: &'static str| {
+        let asked = Generated { is_tls, server_name, ..request(host, "/") };
+        let decision = decide(&generation(&records), &asked, &mut Silent);
+        let status = match decision.answer {
+            Answer::Forward => 200,
+            Answer::Respond(status) => status,
+            answer => panic!("{answer:?}"),
+        };
+        assert!(!decision.edits.closes_connection, "it serves the listener's own hosts");
+        status
+    };
+    for (name, host, expected) in [
+        (Some("a.test"), "a.test", 200),
+        (Some("A.Test."), "a.test", 200),
+        (Some("a.test"), "b.test", 421),
+        (Some("a.test"), "none.test", 404),
+        (Some("b.test"), "b.test", 200),
+        (Some("b.test"), "a.test", 421),
+        (Some("b.test"), "none.test", 421),
+        (Some("b.test"), "", 421),
+        (Some("none.test"), "a.test", 200),
+        (Some("y.wild.test"), "z.y.wild.test", 200),
+        (Some("y.wild.test"), "x.wild.test", 421),
+        (Some("x.wild.test"), "y.wild.test", 421),
+        (Some("*.wild.test"), "y.wild.test", 421),
+        // Without a server name a connection is for the listener without a host.
+        (None, "a.test", 200),
+        (None, "b.test", 421),
+        (None, "", 404),
+        // Hosts of Ingresses may be asked for by any connection, and their names lead to a listener as others do.
+        (Some("b.test"), "ingress.test", 200),
+        (None, "ingress.test", 200),
+        (Some("ingress.test"), "a.test", 200),
+        (Some("ingress.test"), "b.test", 421),
+    ] {
+        assert_eq!(of(true, name, host), expected, "{name:?} {host}");
+    }
+    assert_eq!(of(false, None, "b.test"), 200, "without TLS");
+}
