@@ -11,8 +11,8 @@ use serde_json::{Map, Value, json};
 use std::net::IpAddr;
 
 /// The types of conditions that are ours: one that is not said any more goes.
-const OURS: [&str; 5] =
-    ["Accepted", "Programmed", "ResolvedRefs", "Conflicted", "PartiallyInvalid"];
+const OURS: [&str; 6] =
+    ["Accepted", "Programmed", "ResolvedRefs", "Conflicted", "PartiallyInvalid", "PoliciesApplied"];
 
 /// Merges what this controller says into the status that the object has.
 pub fn merge(
