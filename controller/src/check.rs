@@ -13,6 +13,7 @@ mod text;
 use crate::command::{self, Output};
 use crate::flags::Flags;
 use anyhow::Context;
+pub use assume::complete;
 use clap::Args;
 use oxigress_objects::{Changed, World};
 use oxigress_translate::Translator;
@@ -43,7 +44,7 @@ pub struct Arguments {
 
 /// Prints the report. The exit code is 1 if something is not served.
 pub async fn run(arguments: &Arguments, flags: &Flags) -> anyhow::Result<ExitCode> {
-    let source = input::Source::of(arguments);
+    let source = input::Source::named(arguments.source.as_deref());
     let batch = source.read(flags).await?;
     let mut world = World::default();
     let mut changed = Changed::default();

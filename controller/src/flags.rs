@@ -7,6 +7,7 @@ mod arguments;
 pub mod cluster;
 pub mod help;
 pub mod metrics;
+pub mod migrate;
 mod options;
 mod selector;
 
@@ -54,6 +55,16 @@ pub enum Command {
         #[command(flatten)]
         flags: Box<Flags>,
     },
+    /// Print the objects of the Gateway API that mean what Ingresses mean
+    ///
+    /// On standard error it says what they do not say, and what they do otherwise. It needs no running program, writes
+    /// nothing, and takes the controller's flags. It exits with 0 if nothing is missing, with 1 if something is.
+    Migrate {
+        #[command(flatten)]
+        arguments: migrate::Arguments,
+        #[command(flatten)]
+        flags: Box<Flags>,
+    },
     #[command(flatten)]
     Tool(Tool),
     /// Answer each request with what it was: a sample endpoint
@@ -73,7 +84,9 @@ impl Cli {
     pub fn flags(&self) -> Flags {
         match &self.command {
             Some(Command::Controller(flags) | Command::Nginx(flags)) => flags.as_ref().clone(),
-            Some(Command::Check { flags, .. }) => flags.as_ref().clone(),
+            Some(Command::Check { flags, .. } | Command::Migrate { flags, .. }) => {
+                flags.as_ref().clone()
+            }
             Some(Command::Tool(Tool::Explain(question))) => question.flags.clone(),
             Some(Command::Tool(Tool::Compare(comparison))) => comparison.flags.clone(),
             Some(Command::Tool(_) | Command::Echo { .. }) | None => self.flags.clone(),

@@ -114,6 +114,7 @@ fn parse_ref(text: &str) -> ObjectRef {
         "HTTPRoute" => Kind::HTTPRoute,
         "BackendTLSPolicy" => Kind::BackendTLSPolicy,
         "ListenerSet" => Kind::ListenerSet,
+        "Policy" => Kind::Policy,
         "ReferenceGrant" => Kind::ReferenceGrant,
         "TCPRoute" => Kind::TCPRoute,
         "TLSRoute" => Kind::TLSRoute,

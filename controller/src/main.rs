@@ -17,6 +17,7 @@ mod health;
 mod local;
 mod log;
 mod metrics;
+mod migrate;
 mod parent;
 
 use cluster::ClusterError;
@@ -51,7 +52,12 @@ fn main() -> ExitCode {
     }
     let reader = match cli.command {
         None | Some(Command::Controller(_) | Command::Nginx(_)) => Reader::Log,
-        Some(Command::Check { .. } | Command::Tool(_) | Command::Echo { .. }) => Reader::Person,
+        Some(
+            Command::Check { .. }
+            | Command::Migrate { .. }
+            | Command::Tool(_)
+            | Command::Echo { .. },
+        ) => Reader::Person,
     };
     if let Err(error) = flags.folder() {
         return ended(Err(error), Reader::Person);
@@ -99,6 +105,7 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             oxigress_supervisor::run(&flags.supervisor_options()).await
         }
         Some(Command::Check { arguments, flags }) => check::run(&arguments, &flags).await,
+        Some(Command::Migrate { arguments, flags }) => migrate::run(&arguments, &flags).await,
         Some(Command::Tool(tool)) => command::run(tool).await,
         Some(Command::Echo { listen, name }) => echo::run(listen, name).await,
     }

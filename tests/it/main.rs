@@ -75,6 +75,7 @@ mod operate {
     mod disk;
     mod draining;
     mod kills;
+    mod migrate;
     mod no_reload;
     mod pressure;
     mod upgrade;

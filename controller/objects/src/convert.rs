@@ -192,6 +192,11 @@ pub fn backend_tls_policy(
     Ok(Object::BackendTlsPolicy(from.into()))
 }
 
+/// Converts a Policy.
+pub fn policy(from: Custom<gateway::PolicySpec>) -> Result<Object, WrongField> {
+    Ok(Object::Policy(from.into()))
+}
+
 /// Converts a ListenerSet.
 pub fn listener_set(from: Custom<gateway::ListenerSetSpec>) -> Result<Object, WrongField> {
     Ok(Object::ListenerSet(from.into()))

@@ -71,11 +71,13 @@ macro_rules! spec {
 
 mod grants;
 mod grpc;
+mod policy;
 mod session;
 mod size;
 
 pub use grants::Allowed;
 pub use grpc::{GrpcRouteSpec, NO_NAME};
+pub use policy::{POLICY_GROUP, Policy, PolicySpec};
 pub use session::{PortRouteSpec, TlsRouteSpec};
 
 /// A field that other kinds of routes have: whoever writes it is told, as of any field that is unknown.
@@ -290,9 +292,15 @@ spec! {
         request_redirect: Option<RedirectFilter>,
         url_rewrite: Option<RewriteFilter>,
         request_mirror: Option<MirrorFilter>,
-        extension_ref: Unread,
+        extension_ref: Option<ExtensionRef>,
         cors: Option<CorsFilter>,
         external_auth: Unread,
+    }
+    /// A filter that is an object of its own.
+    struct ExtensionRef {
+        group: String,
+        kind: String,
+        name: String,
     }
     /// A copy of requests.
     struct MirrorFilter {
@@ -460,20 +468,23 @@ pub struct GatewayObjects {
     pub grants: Objects<ReferenceGrant>,
     pub allowed: Allowed,
     pub tls_policies: Objects<BackendTlsPolicy>,
+    pub policies: Objects<Policy>,
 }
 
 impl GatewayObjects {
     /// All of them.
     pub fn names(&self) -> BTreeSet<ObjectRef> {
-        let GatewayObjects { classes, gateways, sets, routes, grants, tls_policies, allowed: _ } =
-            self;
+        let GatewayObjects {
+            classes, gateways, sets, routes, grants, tls_policies, policies, ..
+        } = self;
         let of = |kind| move |key: &Key| ObjectRef::new(kind, key.clone());
         let all = classes.keys().map(of(Kind::GatewayClass));
         let all = all.chain(gateways.keys().map(of(Kind::Gateway)));
         let all = all.chain(sets.keys().map(of(Kind::ListenerSet)));
         let all = all.chain(routes.keys().cloned());
         let all = all.chain(grants.keys().map(of(Kind::ReferenceGrant)));
-        all.chain(tls_policies.keys().map(of(Kind::BackendTLSPolicy))).collect()
+        let all = all.chain(tls_policies.keys().map(of(Kind::BackendTLSPolicy)));
+        all.chain(policies.keys().map(of(Kind::Policy))).collect()
     }
 }
 

@@ -137,6 +137,7 @@ pub enum Kind {
     IngressClass,
     ListenerSet,
     Namespace,
+    Policy,
     ReferenceGrant,
     Secret,
     Service,
@@ -146,8 +147,8 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The kinds of the Gateway API, whose definitions a cluster may lack.
-    pub const GATEWAY_API: [Kind; 10] = [
+    /// The kinds of the Gateway API and of what its routes name, whose definitions a cluster may lack.
+    pub const GATEWAY_API: [Kind; 11] = [
         Kind::GatewayClass,
         Kind::Gateway,
         Kind::ListenerSet,
@@ -158,6 +159,7 @@ impl Kind {
         Kind::UDPRoute,
         Kind::ReferenceGrant,
         Kind::BackendTLSPolicy,
+        Kind::Policy,
     ];
 
     /// The kinds of routes.

@@ -9,7 +9,8 @@
 
 use crate::external_name::{Answer, DnsName, ExternalName};
 use crate::gateway::{
-    BackendTlsPolicy, Gateway, GatewayClass, GatewayObjects, ListenerSet, ReferenceGrant, Route,
+    BackendTlsPolicy, Gateway, GatewayClass, GatewayObjects, ListenerSet, Policy, ReferenceGrant,
+    Route,
 };
 use crate::ingress::{Ingress, IngressClass};
 use crate::key::{Key, Kind, ObjectRef};
@@ -32,6 +33,7 @@ pub enum Object {
     IngressClass(Arc<IngressClass>),
     ListenerSet(Arc<ListenerSet>),
     Namespace(Arc<Namespace>),
+    Policy(Arc<Policy>),
     ReferenceGrant(Arc<ReferenceGrant>),
     /// Of a kind of [`Kind::ROUTES`].
     Route(Arc<Route>),
@@ -150,6 +152,7 @@ impl World {
             | Kind::GRPCRoute
             | Kind::HTTPRoute
             | Kind::ListenerSet
+            | Kind::Policy
             | Kind::ReferenceGrant
             | Kind::TCPRoute
             | Kind::TLSRoute
@@ -210,6 +213,7 @@ impl World {
                 replace(&mut all.tls_policies, key, Some(new), keys)
             }
             (_, Some(Object::ListenerSet(new))) => replace(&mut all.sets, key, Some(new), keys),
+            (_, Some(Object::Policy(new))) => replace(&mut all.policies, key, Some(new), keys),
             (_, Some(Object::ReferenceGrant(new))) => {
                 all.set_allowed(&key, Some(&new));
                 replace(&mut all.grants, key, Some(new), keys)
@@ -218,6 +222,7 @@ impl World {
             (Kind::GatewayClass, _) => replace(&mut all.classes, key, None, keys),
             (Kind::BackendTLSPolicy, _) => replace(&mut all.tls_policies, key, None, keys),
             (Kind::ListenerSet, _) => replace(&mut all.sets, key, None, keys),
+            (Kind::Policy, _) => replace(&mut all.policies, key, None, keys),
             _ => {
                 all.set_allowed(&key, None);
                 replace(&mut all.grants, key, None, keys)
@@ -348,6 +353,7 @@ impl World {
             | Kind::UDPRoute => self.gateway_api.routes.contains_key(id),
             Kind::BackendTLSPolicy => self.gateway_api.tls_policies.contains_key(key),
             Kind::ListenerSet => self.gateway_api.sets.contains_key(key),
+            Kind::Policy => self.gateway_api.policies.contains_key(key),
             Kind::ReferenceGrant => self.gateway_api.grants.contains_key(key),
             Kind::Ingress => self.ingresses.contains_key(key),
             Kind::IngressClass => self.ingress_classes.contains_key(key),

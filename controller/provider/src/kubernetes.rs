@@ -278,9 +278,12 @@ impl Kubernetes {
                 if !std::mem::replace(&mut watch.is_refused, true) {
                     let subject = &watch.subject;
                     if subject.kind.is_of_gateway_api() {
+                        let what_follows = match subject.kind {
+                            Kind::Policy => "rules of routes that name a Policy answer 500",
+                            _ => "nothing of the Gateway API is served",
+                        };
                         tracing::info!(
-                            "{subject}: the API server refuses to list or watch it ({why}), so nothing of the Gateway API is \
-                             served: {}; trying again",
+                            "{subject}: the API server refuses to list or watch it ({why}), so {what_follows}: {}; trying again",
                             subject.rule()
                         );
                         return self.start_sparse_watches();

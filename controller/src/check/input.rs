@@ -1,6 +1,5 @@
 //! Where the objects come from: a file, a folder, standard input, or an API server.
 
-use super::Arguments;
 use crate::cluster;
 use crate::flags::Flags;
 use anyhow::{Context, bail};
@@ -29,12 +28,12 @@ pub enum Source {
 }
 
 impl Source {
-    /// The command line requires one of them.
-    pub fn of(arguments: &Arguments) -> Self {
-        match &arguments.source {
+    /// What the command line names; `None`: the API server.
+    pub fn named(source: Option<&Path>) -> Self {
+        match source {
             None => Source::Cluster,
             Some(path) if path.as_os_str() == "-" => Source::StandardInput,
-            Some(path) => Source::Path(path.clone()),
+            Some(path) => Source::Path(path.into()),
         }
     }
 

@@ -20,6 +20,7 @@ pub mod proxying;
 mod reader;
 mod redirects;
 mod responses;
+pub mod route;
 mod snippet;
 pub mod table;
 mod tracing;

@@ -23,6 +23,7 @@ mod listener;
 mod listener_set;
 mod memo;
 mod merge;
+mod policies;
 mod ports;
 mod protocol;
 mod rank;
@@ -42,11 +43,13 @@ pub use frontend::authorities_of as authorities_of_clients;
 pub use gateways::references;
 pub use host::intersection;
 pub use memo::Memo;
+pub use policies::{name_one_of, references as references_of_policy, that_name};
 pub use target::protocol_of;
 pub use tls_policy::{authorities_of, services};
 
 use crate::Options;
 use crate::age::Age;
+use crate::annotation::balancing::Balancing;
 use crate::backend_ref::BackendRef;
 use crate::host::owner::GatewayClaim;
 use memo::KnownRoute;
@@ -63,6 +66,7 @@ use oxigress_objects::verdict::Note;
 use oxigress_objects::{Key, Kind, ObjectRef, World};
 use oxigress_settings::Settings;
 use oxigress_settings::conf_input::Listener;
+use policies::RoutePolicies;
 use room::Room;
 use route::CompiledRoute;
 use state::{GatewayState, ListenerState};
@@ -80,8 +84,8 @@ pub struct Built {
     pub owners: BTreeMap<ListenerHost, PlaceOwner>,
     /// The policies that their rules name.
     pub policies: BTreeMap<PolicyId, Arc<Policies>>,
-    /// The Services' ports that they lead to, and the routes that say so.
-    pub leads: BTreeMap<BackendId, (BackendRef, BTreeSet<ObjectRef>)>,
+    /// The Services' ports that they lead to.
+    pub leads: BTreeMap<BackendId, RouteBackend>,
     /// The URLs that their policies name, with a route that is served by each.
     pub urls: BTreeMap<BackendId, BTreeSet<ObjectRef>>,
     /// The certificates of listeners' hosts, each of the first object that shows one for the host.
@@ -106,6 +110,19 @@ pub struct Built {
     pub client_bundles: BTreeSet<BundleId>,
     /// The Services that were looked at.
     pub services: BTreeMap<Key, Option<Arc<Service>>>,
+}
+
+/// A Service's port that routes lead to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RouteBackend {
+    /// The port.
+    pub leads: BackendRef,
+    /// How its endpoints are chosen.
+    pub balancing: Arc<Balancing>,
+    /// The routes that lead to it.
+    pub routes: BTreeSet<ObjectRef>,
+    /// The hosts and paths that give out its affinity cookie.
+    pub locations: BTreeMap<String, BTreeSet<String>>,
 }
 
 /// A certificate that a listener shows for its host.
@@ -188,27 +205,27 @@ pub fn build(
     let mut serving = serve::Serving::default();
     let mut allowances: BTreeMap<&str, Allowance> = BTreeMap::new();
     let mut tls = TlsPolicies::of(world, options, &mut memo.authorities);
+    let known = std::mem::take(&mut old.policies);
+    let mut policies = RoutePolicies::of(world, options, settings, known);
     let mut routes = attach::all(world, options, &mut gateways, &mut serving.room);
     for (id, route, attached) in &routes {
-        let bytes = memo.filter_bytes(&mut old, id, route);
+        let ask = memo.ask_of(&mut old, id, route);
+        let named = policies.named(&id.key.namespace, ask.policies());
+        let bytes = ask.bytes(&named);
         let has_room = serving.room.has_reading(id, route, bytes);
         let is_served = || spots::is_anywhere(attached, (&gateways, &listeners));
         let allowance = allowances.entry(&id.key.namespace);
         let allowance = allowance.or_insert_with(|| Allowance::of(route::OF_NAMESPACE));
-        let known = old.take_route(world, &tls, (id, route), allowance.left());
+        let known = old.take_route(world, &tls, (id, route, &named), allowance.left());
         let mut known = match known.filter(|known| has_room && known.has_rules_if(is_served)) {
             Some(known) => {
                 allowance.split(known.compiled.charge.taken);
                 known
             }
             None => {
-                let patterns = &mut memo.patterns;
-                let with = (world, settings, &tls);
-                let compiled = match has_room {
-                    true => route::rules(with, (id, route), patterns, allowance),
-                    false => CompiledRoute::over_limit(),
-                };
-                KnownRoute::new(route, compiled, bytes)
+                let with = (world, settings, &tls, has_room);
+                let read = route::rules(with, (id, route, named), &mut memo.patterns, allowance);
+                KnownRoute::new(route, read, bytes)
             }
         };
         built.note(id, &known.compiled);
@@ -223,6 +240,7 @@ pub fn build(
     memo.forget(&old);
     gateways::finish(&gateways, &mut built);
     tls.finish(options, &mut built);
+    memo.policies = policies.finish(&mut built);
     built.client_bundles = of_clients.keys().cloned().collect();
     built.bundles.extend(of_clients);
     let by = (&gateways, &listeners);
@@ -307,10 +325,14 @@ pub fn hosts_of(world: &World, options: &Options, id: &ObjectRef, route: &Route)
 impl Built {
     /// Notes where a route leads and what it depends on.
     fn note(&mut self, id: &ObjectRef, route: &CompiledRoute) {
-        for (backend, leads) in &route.leads {
-            let users = self.leads.entry(backend.clone());
-            let (_, users) = users.or_insert_with(|| (leads.clone(), BTreeSet::new()));
-            users.insert(id.clone());
+        for (backend, (leads, balancing)) in &route.leads {
+            let new = || RouteBackend {
+                leads: leads.clone(),
+                balancing: balancing.clone(),
+                routes: BTreeSet::new(),
+                locations: BTreeMap::new(),
+            };
+            self.leads.entry(backend.clone()).or_insert_with(new).routes.insert(id.clone());
         }
         let services = route.services.iter();
         self.services.extend(services.map(|(key, service)| (key.clone(), service.clone())));

@@ -24,6 +24,7 @@ pub struct ReferenceIndex {
     /// What flags name, and the operator's ConfigMap.
     by_operator: BTreeSet<ObjectRef>,
     by_gateways: BTreeSet<ObjectRef>,
+    by_policy: Relation<Key, ObjectRef>,
 }
 
 impl ReferenceIndex {
@@ -36,6 +37,7 @@ impl ReferenceIndex {
             by_ingress: Relation::default(),
             by_operator: BTreeSet::new(),
             by_gateways: BTreeSet::new(),
+            by_policy: Relation::default(),
         };
         wants.ask_operator();
         wants
@@ -52,6 +54,19 @@ impl ReferenceIndex {
             different.extend(self.by_gateways.symmetric_difference(&new).cloned());
             all.extend(new.iter().cloned());
             self.by_gateways = new;
+        }
+        let policies: Vec<Key> = match changed.config_maps.is_empty() {
+            true => {
+                let all = changed.gateway_api.iter().filter(|id| id.kind == Kind::Policy);
+                all.map(|id| id.key.clone()).collect()
+            }
+            false => self.world.gateway_api.policies.keys().cloned().collect(),
+        };
+        for key in policies {
+            let wanted = self.wants_of_policy(&key);
+            all.extend(wanted.iter().cloned());
+            let turned = self.by_policy.set(&key, wanted);
+            different.extend(turned.into_iter().map(Arc::unwrap_or_clone));
         }
         let touched = match changed.config_maps.is_empty() {
             true => {
@@ -82,6 +97,15 @@ impl ReferenceIndex {
         (different, all)
     }
 
+    /// The Secrets and ConfigMaps that a Policy names.
+    fn wants_of_policy(&self, key: &Key) -> BTreeSet<ObjectRef> {
+        let Some(policy) = self.world.gateway_api.policies.get(key) else { return BTreeSet::new() };
+        let (world, options, settings) = (&self.world, &self.options, &self.settings);
+        let mut named = gateway::references_of_policy(world, options, settings, key, policy);
+        named.retain(|id| matches!(id.kind, Kind::ConfigMap | Kind::Secret));
+        named
+    }
+
     fn ask_operator(&mut self) -> BTreeSet<ObjectRef> {
         let options = &self.options;
         let map = options.configmap.as_ref().and_then(|key| self.world.config_maps.get(key));
@@ -104,7 +128,7 @@ impl References for ReferenceIndex {
         match id.kind {
             Kind::Ingress | Kind::IngressClass | Kind::Namespace => true,
             Kind::Gateway | Kind::GatewayClass | Kind::ListenerSet | Kind::ReferenceGrant => true,
-            Kind::BackendTLSPolicy => true,
+            Kind::BackendTLSPolicy | Kind::Policy => true,
             Kind::GRPCRoute | Kind::HTTPRoute => false,
             Kind::TCPRoute | Kind::TLSRoute | Kind::UDPRoute => false,
             Kind::ConfigMap => self.options.configmap.as_ref() == Some(&id.key),
@@ -113,7 +137,10 @@ impl References for ReferenceIndex {
     }
 
     fn has(&self, id: &ObjectRef) -> bool {
-        self.by_operator.contains(id) || self.by_gateways.contains(id) || self.by_ingress.has(id)
+        self.by_operator.contains(id)
+            || self.by_gateways.contains(id)
+            || self.by_ingress.has(id)
+            || self.by_policy.has(id)
     }
 
     fn apply(&mut self, seen: Seen) -> (BTreeSet<ObjectRef>, BTreeSet<ObjectRef>) {

@@ -5,8 +5,8 @@
 //! Source:  Gateway API v1.7; gRPC over HTTP/2, "Requests".
 
 use super::{
-    BackendRef, HeaderFilter, HttpPathMatch, HttpRouteFilter, HttpRouteMatch, HttpRouteRule,
-    HttpValueMatch, MirrorFilter, RouteSpec, Unread,
+    BackendRef, ExtensionRef, HeaderFilter, HttpPathMatch, HttpRouteFilter, HttpRouteMatch,
+    HttpRouteRule, HttpValueMatch, MirrorFilter, RouteSpec,
 };
 use oxigress_core::patterns::check_text;
 use serde::Deserialize;
@@ -43,7 +43,7 @@ spec! {
         request_header_modifier: Option<HeaderFilter>,
         response_header_modifier: Option<HeaderFilter>,
         request_mirror: Option<MirrorFilter>,
-        extension_ref: Unread,
+        extension_ref: Option<ExtensionRef>,
     }
 }
 
@@ -78,6 +78,7 @@ impl From<GrpcRouteFilter> for HttpRouteFilter {
             request_header_modifier,
             response_header_modifier: from.response_header_modifier,
             request_mirror: from.request_mirror,
+            extension_ref: from.extension_ref,
             ..HttpRouteFilter::default()
         }
     }

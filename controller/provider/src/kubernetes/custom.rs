@@ -11,7 +11,7 @@ use serde::Deserialize;
 use std::borrow::Cow;
 
 macro_rules! kinds {
-    ($($name:ident = $spec:ident $kind:ident $version:literal $plural:literal $scope:ident;)*) => {$(
+    ($($name:ident = $spec:ident $kind:ident $group:ident $version:literal $plural:literal $scope:ident;)*) => {$(
         #[derive(Clone, Debug, Deserialize)]
         #[serde(transparent)]
         pub struct $name(pub Custom<gateway::$spec>);
@@ -25,7 +25,7 @@ macro_rules! kinds {
             }
 
             fn group((): &()) -> Cow<'_, str> {
-                gateway::GROUP.into()
+                gateway::$group.into()
             }
 
             fn version((): &()) -> Cow<'_, str> {
@@ -48,14 +48,15 @@ macro_rules! kinds {
 }
 
 kinds! {
-    Gateway = GatewaySpec Gateway "v1" "gateways" NamespaceResourceScope;
-    GatewayClass = GatewayClassSpec GatewayClass "v1" "gatewayclasses" ClusterResourceScope;
-    BackendTlsPolicy = BackendTlsPolicySpec BackendTLSPolicy "v1" "backendtlspolicies" NamespaceResourceScope;
-    ListenerSet = ListenerSetSpec ListenerSet "v1" "listenersets" NamespaceResourceScope;
-    HttpRoute = HttpRouteSpec HTTPRoute "v1" "httproutes" NamespaceResourceScope;
-    GrpcRoute = GrpcRouteSpec GRPCRoute "v1" "grpcroutes" NamespaceResourceScope;
-    TcpRoute = PortRouteSpec TCPRoute "v1" "tcproutes" NamespaceResourceScope;
-    TlsRoute = TlsRouteSpec TLSRoute "v1" "tlsroutes" NamespaceResourceScope;
-    UdpRoute = PortRouteSpec UDPRoute "v1" "udproutes" NamespaceResourceScope;
-    ReferenceGrant = ReferenceGrantSpec ReferenceGrant "v1beta1" "referencegrants" NamespaceResourceScope;
+    Gateway = GatewaySpec Gateway GROUP "v1" "gateways" NamespaceResourceScope;
+    GatewayClass = GatewayClassSpec GatewayClass GROUP "v1" "gatewayclasses" ClusterResourceScope;
+    BackendTlsPolicy = BackendTlsPolicySpec BackendTLSPolicy GROUP "v1" "backendtlspolicies" NamespaceResourceScope;
+    ListenerSet = ListenerSetSpec ListenerSet GROUP "v1" "listenersets" NamespaceResourceScope;
+    HttpRoute = HttpRouteSpec HTTPRoute GROUP "v1" "httproutes" NamespaceResourceScope;
+    GrpcRoute = GrpcRouteSpec GRPCRoute GROUP "v1" "grpcroutes" NamespaceResourceScope;
+    TcpRoute = PortRouteSpec TCPRoute GROUP "v1" "tcproutes" NamespaceResourceScope;
+    TlsRoute = TlsRouteSpec TLSRoute GROUP "v1" "tlsroutes" NamespaceResourceScope;
+    UdpRoute = PortRouteSpec UDPRoute GROUP "v1" "udproutes" NamespaceResourceScope;
+    Policy = PolicySpec Policy POLICY_GROUP "v1alpha1" "policies" NamespaceResourceScope;
+    ReferenceGrant = ReferenceGrantSpec ReferenceGrant GROUP "v1beta1" "referencegrants" NamespaceResourceScope;
 }

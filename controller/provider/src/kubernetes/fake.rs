@@ -65,6 +65,7 @@ fn resource(kind: &str) -> &'static str {
         "UDPRoute" => "udproutes",
         "BackendTLSPolicy" => "backendtlspolicies",
         "ListenerSet" => "listenersets",
+        "Policy" => "policies",
         "ReferenceGrant" => "referencegrants",
         other => panic!("{other}"),
     }

@@ -64,6 +64,7 @@ impl Subject {
             all.extend(Kind::ROUTES.map(of));
             all.push(of(Kind::ReferenceGrant));
             all.push(of(Kind::BackendTLSPolicy));
+            all.push(of(Kind::Policy));
         }
         // For the operator's selector, and for those of Gateways, if there are any.
         if options.watches_namespaces || options.gateway_api {
@@ -140,6 +141,7 @@ impl Subject {
             Kind::UDPRoute => (gateway::GROUP, "udproutes"),
             Kind::BackendTLSPolicy => (gateway::GROUP, "backendtlspolicies"),
             Kind::ListenerSet => (gateway::GROUP, "listenersets"),
+            Kind::Policy => (gateway::POLICY_GROUP, "policies"),
             Kind::ReferenceGrant => (gateway::GROUP, "referencegrants"),
             Kind::Ingress => ("networking.k8s.io", "ingresses"),
             Kind::IngressClass => ("networking.k8s.io", "ingressclasses"),
@@ -202,6 +204,7 @@ mod tests {
             "UDPRoute in shop",
             "ReferenceGrant in shop",
             "BackendTLSPolicy in shop",
+            "Policy in shop",
             "Namespace",
             "ConfigMap system/settings",
             "EndpointSlice system/default",

@@ -183,6 +183,7 @@ watched_with_status! {
     HttpRoute HTTPRoute http_route;
     BackendTlsPolicy BackendTLSPolicy backend_tls_policy;
     ListenerSet ListenerSet listener_set;
+    Policy Policy policy;
     ReferenceGrant ReferenceGrant reference_grant;
     TcpRoute TCPRoute port_route;
     TlsRoute TLSRoute tls_route;
@@ -230,6 +231,7 @@ impl WatchTask {
             Kind::BackendTLSPolicy => {
                 self.watch::<custom::BackendTlsPolicy>(self.namespaced()).await
             }
+            Kind::Policy => self.watch::<custom::Policy>(self.namespaced()).await,
             Kind::ListenerSet => self.watch::<custom::ListenerSet>(self.namespaced()).await,
             Kind::ReferenceGrant => self.watch::<custom::ReferenceGrant>(self.namespaced()).await,
             Kind::Ingress => self.watch::<networking::Ingress>(self.namespaced()).await,

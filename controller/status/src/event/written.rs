@@ -82,6 +82,7 @@ pub async fn uid(client: &Client, object: &ObjectRef) -> Result<Option<String>, 
         | Kind::IngressClass
         | Kind::ListenerSet
         | Kind::Namespace
+        | Kind::Policy
         | Kind::ReferenceGrant
         | Kind::TCPRoute
         | Kind::TLSRoute

@@ -11,13 +11,14 @@ use serde_json::{Map, Value, json};
 use std::net::IpAddr;
 
 /// The types of conditions that are ours: one that is not said any more goes.
-const OURS: [&str; 6] = [
+const OURS: [&str; 7] = [
     "Accepted",
     "Programmed",
     "ResolvedRefs",
     "Conflicted",
     "PartiallyInvalid",
     "InsecureFrontendValidationMode",
+    "PoliciesApplied",
 ];
 
 /// Merges what this controller says into the status that the object has.

@@ -178,6 +178,7 @@ fn put_status(
         }
         let resolved = || Condition::yes("ResolvedRefs", "ResolvedRefs");
         conditions.push(rules.unresolved.clone().unwrap_or_else(resolved));
+        conditions.extend(rules.applied());
         ParentStatus { parent: attachment.parent.clone(), conditions }
     });
     let controller = options.gateway_controller_name.clone();

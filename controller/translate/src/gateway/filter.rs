@@ -72,8 +72,10 @@ fn add<'r>(
                     policies.cors = Some(cors(filter)?);
                 }
             }
+            // Read apart: it is an object of its own.
+            "ExtensionRef" if filter.policy().is_some() => {}
             "ExtensionRef" => {
-                let message = "filters: no kind of ExtensionRef is served: remove it";
+                let message = "filters: an ExtensionRef is served of group oxigress.io and kind Policy alone: correct or remove it";
                 return Err(Refusal::Unresolved(message.into()));
             }
             other => {

@@ -5,6 +5,7 @@
 //!          known with what they took, which is charged again, and are computed again where that might come to something else.
 
 use super::grants::{self, ChangedGrants};
+use super::policies::{self, Named};
 use super::rank::{Age, ByAge, Rank, Ranked};
 use super::room::{Meeting, Room};
 use super::route::{CompiledRoute, Patterns};
@@ -27,8 +28,8 @@ use std::sync::Arc;
 #[derive(Default)]
 pub struct Memo {
     routes: BTreeMap<ObjectRef, KnownRoute>,
-    /// The bytes of filters of routes, also of those that are not read.
-    filter_bytes: BTreeMap<ObjectRef, (Arc<Route>, usize)>,
+    /// What routes ask for, also those that are not read.
+    asks: BTreeMap<ObjectRef, (Arc<Route>, Arc<Ask>)>,
     /// By which routes may refer to other namespaces.
     grants: Objects<ReferenceGrant>,
     changed_grants: ChangedGrants,
@@ -40,6 +41,40 @@ pub struct Memo {
     pub authorities: Authorities,
     /// The authorities that Gateways name for their clients.
     pub client_authorities: Authorities,
+    /// The Policies that routes name.
+    pub policies: policies::Known,
+}
+
+/// What a route asks for before it is read.
+pub struct Ask {
+    /// The bytes of its filters at a listener.
+    filter_bytes: usize,
+    /// The names of its Policies, each with the number of rules that name it.
+    policies: BTreeMap<String, usize>,
+}
+
+impl Ask {
+    fn of(route: &Route) -> Self {
+        let mut policies: BTreeMap<String, usize> = BTreeMap::new();
+        for name in route.spec.rules.iter().flat_map(|rule| rule.policies()) {
+            *policies.entry(name.to_owned()).or_default() += 1;
+        }
+        Ask { filter_bytes: route.spec.count_filter_bytes(), policies }
+    }
+
+    /// The names of its Policies.
+    pub fn policies(&self) -> impl Iterator<Item = &String> {
+        self.policies.keys()
+    }
+
+    /// The bytes of its filters and Policies at a listener.
+    pub fn bytes(&self, named: &Named) -> usize {
+        let of = |key: &Key| self.policies.get(key.name.as_str()).copied().unwrap_or_default();
+        let policies = named
+            .iter()
+            .filter_map(|(key, content)| Some(content.as_ref()?.bytes.saturating_mul(of(key))));
+        policies.fold(self.filter_bytes, usize::saturating_add)
+    }
 }
 
 /// Which routes are read again when an object changes.
@@ -49,6 +84,8 @@ struct Readers {
     services: Relation<ObjectRef, Key>,
     /// Routes and the Services that grants were asked about.
     asked: Relation<ObjectRef, Key>,
+    /// Routes and the Policies that they name.
+    policies: Relation<ObjectRef, Key>,
     /// Routes and their regular expressions.
     patterns: Relation<ObjectRef, String>,
 }
@@ -126,12 +163,14 @@ impl Memo {
     /// Forgets what comes of routes and hosts, since settings have changed.
     pub fn forget_built(&mut self) {
         self.hosts.clear();
+        self.policies.clear();
         self.routes.values_mut().for_each(|known| known.is_stale = true);
     }
 
     fn set_readers(&mut self, route: &ObjectRef, compiled: &CompiledRoute) {
         self.readers.services.set(route, compiled.services.keys().cloned().collect());
         self.readers.asked.set(route, compiled.asked.clone());
+        self.readers.policies.set(route, compiled.policies.keys().cloned().collect());
         for pattern in self.readers.patterns.set(route, compiled.expressions.clone()) {
             if !self.readers.patterns.has(&pattern) {
                 self.patterns.remove(&*pattern);
@@ -149,18 +188,23 @@ impl Memo {
         self.set_readers(id, &CompiledRoute::default());
     }
 
-    /// The bytes of a route's filters at a listener; `old`: what was built before.
-    pub fn filter_bytes(&mut self, old: &mut Memo, id: &ObjectRef, route: &Arc<Route>) -> usize {
-        let known = old.filter_bytes.remove(id).filter(|(of, _)| Arc::ptr_eq(of, route));
-        let now = known.unwrap_or_else(|| (route.clone(), route.spec.count_filter_bytes()));
-        let bytes = now.1;
-        self.filter_bytes.insert(id.clone(), now);
-        bytes
+    /// What a route asks for; `old`: what was built before.
+    pub fn ask_of(&mut self, old: &mut Memo, id: &ObjectRef, route: &Arc<Route>) -> Arc<Ask> {
+        let known = old.asks.remove(id).filter(|(of, _)| Arc::ptr_eq(of, route));
+        let now = known.unwrap_or_else(|| (route.clone(), Arc::new(Ask::of(route))));
+        let ask = now.1.clone();
+        self.asks.insert(id.clone(), now);
+        ask
     }
 
     /// The routes that are read again when a Service changes.
     pub fn readers_of(&self, service: &Key) -> impl Iterator<Item = &ObjectRef> {
         self.readers.services.by(service)
+    }
+
+    /// The routes that are read again when a Policy changes.
+    pub fn readers_of_policy(&self, policy: &Key) -> impl Iterator<Item = &ObjectRef> {
+        self.readers.policies.by(policy)
     }
 
     /// The routes that are read again when a grant of a namespace comes or goes.
@@ -183,13 +227,14 @@ impl Memo {
         &mut self,
         world: &World,
         tls: &TlsPolicies<'_>,
-        (id, route): (&ObjectRef, &Arc<Route>),
+        (id, route, named): (&ObjectRef, &Arc<Route>, &Named),
         left: u64,
     ) -> Option<KnownRoute> {
         let known = self.routes.remove(id)?;
         let services = &known.compiled.services;
         let is_known = Arc::ptr_eq(&known.route, route)
             && !known.is_stale
+            && policies::is_same(&known.compiled.policies, named)
             && known.compiled.charge.is_same_with(left)
             && !self.changed_grants.concern(&id.key.namespace, &known.compiled.asked)
             && services.iter().all(|(key, then)| world.services.get(key) == then.as_ref())

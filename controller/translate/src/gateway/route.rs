@@ -1,25 +1,26 @@
 //! The rules of a route, before it is known where they are served.
 
+mod matching;
+mod policy;
+
 use super::charge::Charge;
 use super::filter::{self, Refusal};
+use super::policies::{Named, PolicyContent};
 use super::target::{self, Common, Resolved, Spoken, ToEndpoints};
 use super::tls_policy::TlsPolicies;
 use super::work::{self, Step};
+use crate::annotation::balancing::Balancing;
 use crate::backend_ref::BackendRef;
-use oxigress_core::model::policy::{AuthHost, HeaderName, HeaderValue, Mirror, Policies, Template};
-use oxigress_core::model::{
-    BackendId, Invalid, PATH, PathPattern, Selection, ValueMatch, ValuePattern,
-};
-use oxigress_core::patterns::{Allowance, pattern_is_valid, price_of, price_of_reading};
+use oxigress_core::model::policy::{AuthHost, HeaderValue, Mirror, Policies, Template};
+use oxigress_core::model::{BackendId, Invalid, PathPattern, Selection};
+use oxigress_core::patterns::Allowance;
 use oxigress_objects::gateway::{
-    HttpBackendRef, HttpRouteFilter, HttpRouteMatch, HttpRouteRule, HttpValueMatch, RedirectFilter,
-    Route,
+    HttpBackendRef, HttpRouteFilter, HttpRouteMatch, HttpRouteRule, RedirectFilter, Route,
 };
 use oxigress_objects::gateway_status::Condition;
 use oxigress_objects::service::Service;
 use oxigress_objects::{Key, Kind, ObjectRef, World};
 use oxigress_settings::Settings;
-use std::borrow::Cow;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -28,10 +29,6 @@ use std::sync::Arc;
 const OF_ROUTE: u64 = 20_000_000;
 /// What those of all routes of a namespace may cost, in nanoseconds.
 pub const OF_NAMESPACE: u64 = 500_000_000;
-
-/// Most headers, or parameters, that a match asks for. The definitions of the API allow 16; where routes meet, those of two are
-/// joined, and a record has 64.
-const MAX_VALUES: usize = 32;
 
 /// Regular expressions that were tried.
 pub type Patterns = BTreeMap<String, Tried>;
@@ -62,8 +59,12 @@ pub struct CompiledRoute {
     pub unresolved: Option<Condition>,
     /// The Services of other namespaces that it names, which ReferenceGrants decide about.
     pub asked: BTreeSet<Key>,
-    /// The Services' ports that it leads to.
-    pub leads: BTreeMap<BackendId, BackendRef>,
+    /// The Services' ports that it leads to, and how their endpoints are chosen.
+    pub leads: BTreeMap<BackendId, (BackendRef, Arc<Balancing>)>,
+    /// The Policies that its rules name.
+    pub policies: Named,
+    /// What the Policies say and cannot be honoured.
+    pub trouble: Option<String>,
     /// The Services that were looked at.
     pub services: BTreeMap<Key, Option<Arc<Service>>>,
     /// What the endpoints of the ports of Services are spoken to with, which it leads requests to.
@@ -76,6 +77,21 @@ impl CompiledRoute {
         let invalid =
             Some("rules: its namespace has too many of them, or of filters: use fewer".into());
         CompiledRoute { invalid, ..CompiledRoute::default() }
+    }
+
+    /// Whether its Policies are carried out as they are written; `None`: it has none.
+    pub fn applied(&self) -> Option<Condition> {
+        self.policies.values().flatten().next()?;
+        let name = "PoliciesApplied";
+        Some(match &self.trouble {
+            None => Condition::yes(name, "Applied"),
+            Some(trouble) => Condition::no(name, "InvalidFields", trouble.clone()),
+        })
+    }
+
+    /// Whether sessions of a backend stay with their endpoints.
+    pub fn is_sticky(&self, backend: &BackendId) -> bool {
+        self.leads.get(backend).is_some_and(|(_, balancing)| balancing.affinity.is_some())
     }
 
     /// How many rules it has at a listener, one for each share.
@@ -122,14 +138,17 @@ pub struct Target {
     pub policies: Arc<Policies>,
 }
 
-/// Reads a route.
+/// Reads a route, if there is room for it.
 pub fn rules(
-    (world, settings, tls): (&World, &Settings, &TlsPolicies<'_>),
-    (id, route): (&ObjectRef, &Route),
+    (world, settings, tls, has_room): (&World, &Settings, &TlsPolicies<'_>, bool),
+    (id, route, policies): (&ObjectRef, &Route, Named),
     patterns: &mut Patterns,
     namespace: &mut Allowance,
 ) -> CompiledRoute {
-    let mut compiled = CompiledRoute::default();
+    if !has_room {
+        return CompiledRoute::over_limit();
+    }
+    let mut compiled = CompiledRoute { policies, ..CompiledRoute::default() };
     compiled.charge.had = namespace.left();
     let mut allowance = Allowance::of(OF_ROUTE);
     work::count(Step::Read);
@@ -217,7 +236,7 @@ impl Reader<'_, '_> {
                     None
                 }
             };
-            leads.iter().for_each(|leads| self.lead(leads));
+            leads.iter().for_each(|leads| self.lead(leads, &Arc::default()));
             targets.push(Target { weight, leads, policies: Arc::default() });
         }
         let path = PathPattern::prefix("/").map_err(|why| why.to_string())?;
@@ -231,114 +250,6 @@ impl Reader<'_, '_> {
         Ok(())
     }
 
-    fn match_of(
-        &mut self,
-        one: &HttpRouteMatch,
-    ) -> Result<(PathPattern, String, Selection), String> {
-        let path = one.path.clone().unwrap_or_default();
-        let mut written = path.value.unwrap_or_else(|| "/".into());
-        let is_grpc = self.id.kind == Kind::GRPCRoute;
-        let (mut method, mut headers) = (one.method.as_deref(), Cow::Borrowed(&*one.headers));
-        let pattern = match path.r#type.as_deref() {
-            None | Some("PathPrefix") => PathPattern::prefix(&written),
-            Some("Exact") => PathPattern::exact(&written),
-            Some("RegularExpression") if is_grpc => {
-                let value = std::mem::replace(&mut written, "/".into());
-                let r#type = Some("RegularExpression".into());
-                headers.to_mut().insert(0, HttpValueMatch { r#type, name: PATH.into(), value });
-                // What asks for a service or a method comes before what asks for headers alone, and calls have this method.
-                method = Some("POST");
-                PathPattern::prefix("/")
-            }
-            Some(other) if is_grpc => {
-                return Err(format!("method.type {other} is not served: use Exact"));
-            }
-            Some(other) => return Err(format!("path.type {other} is not served: use PathPrefix")),
-        };
-        let pattern = pattern.map_err(|why| format!("path: {why}"))?;
-        let method = method.map(HeaderName::parse).transpose();
-        let selection = Selection {
-            method: method.map_err(|why| format!("method: {why}"))?,
-            headers: self.values(&headers, "headers", true)?,
-            query: self.values(&one.query_params, "queryParams", false)?,
-            weight: None,
-        };
-        Ok((pattern, written, selection))
-    }
-
-    /// Of several with one name the first counts.
-    fn values(
-        &mut self,
-        all: &[HttpValueMatch],
-        field: &str,
-        in_any_case: bool,
-    ) -> Result<Vec<ValueMatch>, String> {
-        if all.len() > MAX_VALUES {
-            return Err(format!(
-                "{field}: {} of them, at most {MAX_VALUES}: remove some",
-                all.len()
-            ));
-        }
-        let mut values: Vec<ValueMatch> = Vec::new();
-        for one in all {
-            let name = if in_any_case { one.name.to_ascii_lowercase() } else { one.name.clone() };
-            if values.iter().any(|value| value.name == name) {
-                continue;
-            }
-            let pattern = match one.r#type.as_deref() {
-                None | Some("Exact") => ValuePattern::Exact(one.value.clone()),
-                Some("RegularExpression") => ValuePattern::Regex(one.value.clone()),
-                Some(other) => return Err(format!("{field}: type {other} is unknown")),
-            };
-            let value = ValueMatch::new(name, pattern).map_err(|why| format!("{field}: {why}"))?;
-            if let Some(regex) = value.regex() {
-                self.compile(regex).map_err(|why| format!("{field}: {why}"))?;
-            }
-            values.push(value);
-        }
-        Ok(values)
-    }
-
-    /// Charges an expression to the route and its namespace, also one that was tried before: what is served does not depend
-    /// on what was.
-    fn compile(&mut self, regex: String) -> Result<(), Invalid> {
-        let over = || {
-            Invalid::new(format!(
-                "the regular expressions of this route take more than {} ms to compile, or those of its namespace more than \
-                 {} ms: use fewer or simpler ones",
-                OF_ROUTE / 1_000_000,
-                OF_NAMESPACE / 1_000_000
-            ))
-        };
-        let known = self.patterns.get(&regex).cloned();
-        self.compiled.expressions.insert(regex.clone());
-        let reading = price_of_reading(&regex);
-        let charge = &mut self.compiled.charge;
-        if self.allowance.left() < reading || !charge.asks(reading, self.namespace) {
-            return Err(over());
-        }
-        let price = match &known {
-            Some(known) => Ok(known.price),
-            None => price_of(&regex),
-        };
-        let cost = *price.as_ref().unwrap_or(&reading);
-        let part = self.allowance.split(cost).filter(|_| charge.asks(cost, self.namespace));
-        let Some(part) = part.filter(|_| self.namespace.split(cost).is_some()) else {
-            // What was read of it need not be read again.
-            let result = known.and_then(|known| known.result);
-            self.patterns.entry(regex).or_insert(Tried { price: cost, result });
-            return Err(over());
-        };
-        charge.taken += cost;
-        let result = match (known.and_then(|known| known.result), price) {
-            (Some(result), _) => result,
-            (None, Err(why)) => Err(why),
-            (None, Ok(_)) => pattern_is_valid(&regex, part),
-        };
-        self.patterns.insert(regex, Tried { price: cost, result: Some(result.clone()) });
-        result
-    }
-
     fn answer(
         &mut self,
         rule: &HttpRouteRule,
@@ -346,8 +257,20 @@ impl Reader<'_, '_> {
         written: &str,
     ) -> Result<Answer, String> {
         work::count(Step::Filters);
-        let mut policies = self.settings.defaults.policies.clone();
-        self.settings.defaults.open(written, &mut policies);
+        let policy = match self.policy(rule) {
+            Ok(policy) => policy,
+            Err(condition) => {
+                self.unresolved(condition);
+                return Ok(Answer { targets: vec![self.failing(1)], redirect: None });
+            }
+        };
+        if policy.as_ref().is_some_and(|policy| policy.is_closed) {
+            return Ok(Answer { targets: vec![answering(1, 503)], redirect: None });
+        }
+        let defaults = &self.settings.defaults;
+        let said = policy.as_ref().map_or(&defaults.policies, |policy| &policy.policies);
+        let mut policies = said.clone();
+        defaults.open(written, &mut policies);
         if let Some(timeouts) = &rule.timeouts {
             filter::timeouts(timeouts, &mut policies)?;
         }
@@ -367,10 +290,13 @@ impl Reader<'_, '_> {
             return Ok(Answer { targets: Vec::new(), redirect: Some((redirect, policies)) });
         }
         let (mut targets, mut common) = (Vec::new(), Common::of(policies));
+        let balancing = self.balancing(rule, policy.as_deref());
         for reference in &rule.backend_refs {
             let weight = reference.weight.unwrap_or(1);
             let weight = u32::try_from(weight).map_err(|_| "backendRefs: a weight is negative")?;
-            targets.push(self.target(reference, weight, path, &mut common)?);
+            let mut target = self.target(reference, weight, path, &mut common)?;
+            self.balance(&mut target, &balancing)?;
+            targets.push(target);
         }
         targets.retain(|target| target.weight > 0);
         if targets.is_empty() {
@@ -400,6 +326,11 @@ impl Reader<'_, '_> {
             work::count(Step::Filters);
             let mut own = Policies::clone(&policies);
             self.mirrors(&reference.filters, &mut own)?;
+            if reference.filters.iter().any(|filter| filter.policy().is_some()) {
+                let message = "backendRefs: filters: a Policy is read of rules alone: move it to rules.filters";
+                self.unresolved(Condition::no("ResolvedRefs", "InvalidKind", message));
+                return Ok(self.failing(weight));
+            }
             match filter::apply(&reference.filters, path, &mut own) {
                 Ok(None) => policies = Arc::new(own),
                 Ok(Some(_)) => {
@@ -412,7 +343,6 @@ impl Reader<'_, '_> {
                 }
             }
         }
-        self.lead(&leads);
         Ok(Target { weight, leads: Some(leads), policies })
     }
 
@@ -435,7 +365,7 @@ impl Reader<'_, '_> {
                     continue;
                 }
             };
-            self.lead(&leads);
+            self.lead(&leads, &Arc::default());
             let host =
                 HeaderValue::parse(format!("{}.{}", leads.service.name, leads.service.namespace));
             let to = AuthHost {
@@ -474,8 +404,9 @@ impl Reader<'_, '_> {
     }
 
     /// Notes that the route leads to a Service.
-    fn lead(&mut self, leads: &BackendRef) {
-        self.compiled.leads.entry(leads.backend.clone()).or_insert_with(|| leads.clone());
+    fn lead(&mut self, leads: &BackendRef, balancing: &Arc<Balancing>) {
+        let new = || (leads.clone(), balancing.clone());
+        self.compiled.leads.entry(leads.backend.clone()).or_insert_with(new);
     }
 
     /// The first thing counts.
@@ -485,8 +416,12 @@ impl Reader<'_, '_> {
 
     /// A share that nobody may serve: 500, or what a client of gRPC reads as UNAVAILABLE, as the specification says.
     fn failing(&self, weight: u32) -> Target {
-        let code = if self.id.kind == Kind::GRPCRoute { 503 } else { 500 };
-        let policies = Policies { denied: Some(code), ..Policies::default() };
-        Target { weight, leads: None, policies: Arc::new(policies) }
+        answering(weight, if self.id.kind == Kind::GRPCRoute { 503 } else { 500 })
     }
+}
+
+/// A share that is answered with a status.
+fn answering(weight: u32, code: u16) -> Target {
+    let policies = Policies { denied: Some(code), ..Policies::default() };
+    Target { weight, leads: None, policies: Arc::new(policies) }
 }

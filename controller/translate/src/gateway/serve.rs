@@ -32,6 +32,8 @@ pub struct Serving {
     /// The namespaces of a host's routes, each with that of a Gateway by which they are served on any port.
     parents: BTreeMap<HostPattern, BTreeSet<(Name, Name)>>,
     policies: BTreeMap<PolicyId, Arc<Policies>>,
+    /// Backends with affinity, with the hosts and paths that give out their cookies.
+    sticky: BTreeMap<BackendId, BTreeMap<String, BTreeSet<String>>>,
     sessions: Sessions,
     /// The hosts where a route is not served, since others are.
     refused: Refused,
@@ -81,6 +83,10 @@ impl Serving {
                     rules
                 }
             };
+            for (backend, path) in &rules.sticky {
+                let hosts = self.sticky.entry(backend.clone()).or_default();
+                hosts.entry(at.host.to_string()).or_default().insert(path.clone());
+            }
             made = Some((listener, rules.clone()));
             let parents = self.parents.entry(at.host.clone()).or_default();
             parents.insert((key.namespace.clone(), listener.home.key.namespace.clone()));
@@ -222,6 +228,11 @@ impl Serving {
             }
         }
         built.leads.retain(|id, _| led.contains(id));
+        for (id, locations) in self.sticky {
+            if let Some(backend) = built.leads.get_mut(&id) {
+                backend.locations = locations;
+            }
+        }
         built.policies = self.policies;
     }
 }

@@ -6,11 +6,11 @@ use super::state::ListenerState;
 use super::work::{self, Step};
 use crate::host::merge::Ids;
 use oxigress_core::model::policy::{Policies, PolicyId};
-use oxigress_core::model::{Origin, PathPattern, Policy, Rule, Selection};
+use oxigress_core::model::{BackendId, Origin, PathPattern, Policy, Rule, Selection};
 use oxigress_objects::Key;
 use oxigress_objects::gateway::RedirectFilter;
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// A match of a rule.
@@ -45,6 +45,8 @@ pub struct Served {
     pub candidates: Vec<Candidate>,
     /// The policies that they name.
     pub policies: BTreeMap<PolicyId, Arc<Policies>>,
+    /// The backends with affinity, and the paths that give out their cookies.
+    pub sticky: BTreeSet<(BackendId, String)>,
 }
 
 /// The rules of a route at a listener.
@@ -53,6 +55,9 @@ pub fn served(key: &Key, compiled: &CompiledRoute, listener: &ListenerState<'_>)
     for rule in &compiled.rules {
         let (targets, ids) = made.of(rule, listener);
         let shares = targets.len() > 1;
+        let leads = targets.iter().filter_map(|target| target.leads.as_ref());
+        let sticky = leads.filter(|leads| compiled.is_sticky(&leads.backend));
+        served.sticky.extend(sticky.map(|leads| (leads.backend.clone(), rule.written.clone())));
         let rules = targets.iter().zip(ids).map(|(target, id)| {
             let weight = shares.then_some(target.weight);
             let selection = Selection { weight, ..rule.selection.clone() };

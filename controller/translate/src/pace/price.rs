@@ -20,7 +20,7 @@ use crate::ingress::class;
 use crate::patterns::{Meaning, budget};
 use oxigress_core::model::{HostPattern, ValueMatch, ValuePattern};
 use oxigress_core::patterns::{price_of, price_of_reading};
-use oxigress_objects::gateway::{HttpRouteSpec, Listener, ListenerSet};
+use oxigress_objects::gateway::{HttpRouteSpec, Listener, ListenerSet, Policy};
 use oxigress_objects::ingress::Ingress;
 use oxigress_objects::secret::Secret;
 use oxigress_objects::{Key, Kind, Object, ObjectRef, World};
@@ -85,37 +85,42 @@ impl<'a> Prices<'a> {
             Object::ListenerSet(new) => {
                 api.sets.get(key) == Some(new) || !self.has_parent(key, new)
             }
+            Object::Policy(new) => {
+                api.policies.get(key) == Some(new)
+                    || self.translator.routes_with(key).next().is_none()
+            }
             Object::ReferenceGrant(new) => api.grants.get(key) == Some(new) || is_unused,
             Object::EndpointSlice(_)
             | Object::GatewayClass(_)
             | Object::IngressClass(_)
             | Object::Namespace(_) => true,
         };
-        is_same
-            || self.translator.is_operators(id)
-            || match object {
-                Object::Ingress(_)
-                | Object::Route(_)
-                | Object::BackendTlsPolicy(_)
-                | Object::Gateway(_)
-                | Object::ListenerSet(_)
-                | Object::ReferenceGrant(_) => false,
-                Object::Secret(new) => {
-                    self.translator.readers_of(id).next().is_none()
-                        && self.translator.hosts_with(key) == 0
-                        && self.translator.listeners_with(key) == 0
-                        && self.price_of_lists(key, new) == 0
-                }
-                Object::Service(_) => {
-                    self.translator.readers_of(id).next().is_none()
-                        && self.translator.routes_of(key).next().is_none()
-                }
-                Object::ConfigMap(_) => {
-                    self.translator.readers_of(id).next().is_none()
-                        && self.policies_with(key).next().is_none()
-                }
-                _ => self.translator.readers_of(id).next().is_none(),
+        is_same || self.translator.is_operators(id) || !self.is_read(id, object)
+    }
+
+    /// Whether something is read again for an object that has changed.
+    fn is_read(&self, id: &ObjectRef, object: &Object) -> bool {
+        let (key, known) = (&id.key, self.translator);
+        let is_named =
+            known.readers_of(id).next().is_some() || known.policies_naming(id).next().is_some();
+        match object {
+            Object::Ingress(_)
+            | Object::Route(_)
+            | Object::BackendTlsPolicy(_)
+            | Object::Gateway(_)
+            | Object::ListenerSet(_)
+            | Object::Policy(_)
+            | Object::ReferenceGrant(_) => true,
+            Object::Secret(new) => {
+                is_named
+                    || known.hosts_with(key) > 0
+                    || known.listeners_with(key) > 0
+                    || self.price_of_lists(key, new) > 0
             }
+            Object::Service(_) => is_named || known.routes_of(key).next().is_some(),
+            Object::ConfigMap(_) => is_named || self.policies_with(key).next().is_some(),
+            _ => is_named,
+        }
     }
 
     /// What telling the price costs, which is what reading costs.
@@ -141,17 +146,20 @@ impl<'a> Prices<'a> {
                 let gateways = self.translator.gateways_with(&id.key).filter(|_| is_new);
                 let routes = gateways.map(|gateway| self.of_attached(gateway));
                 let rest = (hosts + listeners) * HOST + self.of_readers(id, bytes);
+                let rest = rest.saturating_add(self.of_named(id, bytes));
                 let own = self.price_of_lists(&id.key, new).saturating_add(rest);
                 routes.fold(own, u64::saturating_add)
             }
             Object::ConfigMap(new) => {
                 let texts = new.data.iter().map(|(name, text)| name.len() + text.len());
-                let own = self.of_readers(id, texts.sum::<usize>() as u64);
+                let bytes = texts.sum::<usize>() as u64;
+                let own = self.of_readers(id, bytes).saturating_add(self.of_named(id, bytes));
                 own.saturating_add(self.of_authorities(&id.key, new))
             }
             Object::Service(_) => {
                 let routes = self.translator.routes_of(&id.key);
-                self.of_readers(id, 0).saturating_add(self.of_routes(routes))
+                let own = self.of_readers(id, 0).saturating_add(self.of_named(id, 0));
+                own.saturating_add(self.of_routes(routes))
             }
             Object::Route(new) => {
                 let new_texts = self.new_expressions(id, &new.spec);
@@ -161,6 +169,7 @@ impl<'a> Prices<'a> {
             Object::Gateway(new) => self.of_gateway(&id.key, &new.spec),
             Object::ListenerSet(new) => self.of_set(&id.key, &new.spec),
             Object::BackendTlsPolicy(new) => self.of_policy(&id.key, new),
+            Object::Policy(new) => self.of_policies([&id.key], bytes_of_policy(new)),
             Object::ReferenceGrant(new) => {
                 let old = self.world.gateway_api.grants.get(&id.key);
                 let grants = old.into_iter().chain([new]);
@@ -340,6 +349,11 @@ impl<'a> Prices<'a> {
     fn prefix(&self) -> &str {
         &self.translator.options.annotations_prefix
     }
+}
+
+pub(super) fn bytes_of_policy(policy: &Policy) -> u64 {
+    let fields = policy.spec.fields.iter();
+    fields.map(|(name, text)| name.len() + text.len()).sum::<usize>() as u64
 }
 
 /// What the certificates and revocation lists cost that a Secret has newly.

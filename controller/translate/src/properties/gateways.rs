@@ -2,7 +2,7 @@
 
 use super::{HOSTS, NAMES, NAMESPACES};
 use oxigress_objects::gateway::{
-    BackendTlsPolicy, GrpcRouteSpec, ListenerSet, ReferenceGrant, Resource, TlsRouteSpec,
+    BackendTlsPolicy, GrpcRouteSpec, ListenerSet, Policy, ReferenceGrant, Resource, TlsRouteSpec,
 };
 use oxigress_objects::gateway::{CONTROLLER, GROUP, Gateway, GatewayClass, Meta, Route};
 use oxigress_objects::{Key, Kind, Object, ObjectRef, Seen};
@@ -106,6 +106,8 @@ fn filter() -> impl Strategy<Value = Value> {
         Just(json!({"type": "RequestRedirect", "requestRedirect": {"statusCode": 301}})),
         Just(json!({"type": "RequestHeaderModifier",
             "requestHeaderModifier": {"set": [{"name": "x-a", "value": "1"}]}})),
+        select(&NAMES[..]).prop_map(|name| json!({"type": "ExtensionRef",
+            "extensionRef": {"group": "oxigress.io", "kind": "Policy", "name": name}})),
         reference()
             .prop_map(|to| json!({"type": "RequestMirror", "requestMirror": {"backendRef": to}})),
     ]
@@ -204,6 +206,23 @@ pub fn tls_policy() -> impl Strategy<Value = Object> {
     )
 }
 
+pub fn policy() -> impl Strategy<Value = Object> {
+    let field = prop_oneof![
+        select(&NAMES[..]).prop_map(|name| json!({"auth-type": "basic", "auth-secret": name})),
+        select(&NAMES[..]).prop_map(|name| json!({"proxy-ssl-secret": name})),
+        select(&NAMES[..]).prop_map(|name| json!({"custom-headers": name})),
+        select(&NAMES[..])
+            .prop_map(|name| json!({"default-backend": name, "custom-http-errors": "404"})),
+        Just(json!({"affinity": "cookie", "limit-rps": 5})),
+        Just(json!({"canary": true, "auth-url": "http://192.0.2.1/"})),
+        Just(json!({"auth-tls-secret": "a"})),
+    ];
+    field.prop_map(|spec| {
+        let policy: Arc<Policy> = resource(0, spec);
+        Object::Policy(policy)
+    })
+}
+
 /// An object, or that it is gone.
 pub fn seen() -> impl Strategy<Value = Seen> {
     let of = |kind, object: BoxedStrategy<Object>, names: &'static [&'static str]| {
@@ -224,6 +243,7 @@ pub fn seen() -> impl Strategy<Value = Seen> {
         1 => of(Kind::TCPRoute, session_route(false).boxed(), &NAMES),
         1 => of(Kind::UDPRoute, session_route(false).boxed(), &NAMES),
         1 => of(Kind::BackendTLSPolicy, tls_policy().boxed(), &NAMES),
+        2 => of(Kind::Policy, policy().boxed(), &NAMES),
         1 => of(Kind::ReferenceGrant, grant().boxed(), &NAMES[..2]),
     ]
 }

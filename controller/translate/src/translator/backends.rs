@@ -71,8 +71,8 @@ impl Translator {
         }
         let referrers = self.leads.rights_from(&HostBackend::first_of(&id));
         let referrers: Vec<_> = referrers.take_while(|lead| lead.backend == id).collect();
-        let routes = self.gateways.leads.get(&id).map(|(_, routes)| routes.clone());
-        let routes = routes.unwrap_or_default();
+        let of_routes = self.gateways.leads.get(&id);
+        let routes = of_routes.map(|backend| backend.routes.clone()).unwrap_or_default();
         let is_default = self.default_backend.as_ref().is_some_and(|leads| leads.backend == id);
         let spec = match self.backend_specs.get(&id) {
             Some(spec) if is_default || !referrers.is_empty() || !routes.is_empty() => spec,
@@ -99,11 +99,11 @@ impl Translator {
             let said = lack.iter().chain(&resolved.remark).cloned();
             notes.extend(said.map(|note| (object.clone(), note)));
         }
-        let of_routes = lack.iter().flat_map(|lack| {
+        let of_lack = lack.iter().flat_map(|lack| {
             // Whatever is missing is told by the route's conditions.
             routes.iter().map(|route| (route.clone(), lack.clone()))
         });
-        notes.extend(of_routes);
+        notes.extend(of_lack);
         if let (Some(lack), true) = (&resolved.lack, is_default) {
             let object = ObjectRef::new(Kind::Service, spec.leads.service.clone());
             notes.push((object, lack.note("requests that no Ingress takes get 404")));
@@ -113,6 +113,9 @@ impl Translator {
             for host in self.leads.by(lead) {
                 locations.entry(host.to_string()).or_default().insert(&lead.path);
             }
+        }
+        for (host, paths) in of_routes.iter().flat_map(|backend| &backend.locations) {
+            locations.entry(host.clone()).or_default().extend(paths.iter().map(String::as_str));
         }
         let texts = |paths: BTreeSet<&str>| paths.into_iter().map(Into::into).collect();
         let locations = locations.into_iter().map(|(host, paths)| (host, texts(paths))).collect();

@@ -1,7 +1,7 @@
 //! The Gateway API: built again as a whole when one of its objects, or what it depends on, changes; the delta has what differs.
 
 use super::{BundleSource, PolicyHolder, Translator, put};
-use crate::backend::spec::BackendSpec;
+use crate::backend::spec::{BackendSpec, Override};
 use crate::gateway::{self, Beside, Built, HostOwner};
 use crate::host::owner::ServedFrom;
 use crate::notes::Part;
@@ -106,6 +106,7 @@ impl Translator {
             || !changed.namespaces.is_empty()
             || self.names_one_of(world, Kind::Secret, &changed.secrets)
             || self.names_one_of(world, Kind::ConfigMap, &changed.config_maps)
+            || self.policies_name_one_of(changed)
             || now.depends_on(world, &changed.services)
             || is_beside()
     }
@@ -117,6 +118,17 @@ impl Translator {
             false => gateway::references(&self.options, &world.gateway_api),
         };
         objects.iter().any(|key| named.contains(&ObjectRef::new(kind, key.clone())))
+    }
+
+    /// Whether a Policy of a route names one of the objects that changed.
+    fn policies_name_one_of(&self, changed: &Changed) -> bool {
+        let all = [
+            (Kind::ConfigMap, &changed.config_maps),
+            (Kind::Secret, &changed.secrets),
+            (Kind::Service, &changed.service_specs),
+        ];
+        let known = &self.gateway_memo.policies;
+        all.into_iter().any(|(kind, objects)| gateway::name_one_of(known, kind, objects))
     }
 
     fn put_gateways(
@@ -154,7 +166,8 @@ impl Translator {
         self.put_policies(PolicyHolder::Gateways, policies);
         for (id, entry) in built.leads.iter().filter(|(id, entry)| old.leads.get(id) != Some(entry))
         {
-            self.backend_specs.insert(id.clone(), BackendSpec::own(&entry.0, Default::default()));
+            let own = Override { balancing: entry.balancing.clone(), ..Override::default() };
+            self.backend_specs.insert(id.clone(), BackendSpec::own(&entry.leads, own));
             backends.insert(id.clone());
         }
         backends.extend(old.leads.keys().filter(|id| !built.leads.contains_key(id)).cloned());

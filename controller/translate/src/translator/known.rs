@@ -1,6 +1,7 @@
 //! What the prices of changes are told from ([`crate::pace::price`]).
 
 use crate::Translator;
+use crate::gateway;
 use crate::host::aliases::MAX_COPIED_RULES;
 use oxigress_core::model::HostPattern;
 use oxigress_objects::gateway::ReferenceGrant;
@@ -31,6 +32,24 @@ impl Translator {
     /// The routes that are read again when a Service changes.
     pub(crate) fn routes_of(&self, service: &Key) -> impl Iterator<Item = &ObjectRef> {
         self.gateway_memo.readers_of(service)
+    }
+
+    /// The routes that are read again when a Policy changes.
+    pub(crate) fn routes_with(&self, policy: &Key) -> impl Iterator<Item = &ObjectRef> {
+        self.gateway_memo.readers_of_policy(policy)
+    }
+
+    /// The bytes that a rule takes over of a Policy, as it was read.
+    pub(crate) fn bytes_of_policy(&self, policy: &Key) -> u64 {
+        self.gateway_memo.policies.get(policy).map_or(0, |known| known.bytes())
+    }
+
+    /// The Policies of routes that name an object.
+    pub(crate) fn policies_naming<'t>(
+        &'t self,
+        object: &'t ObjectRef,
+    ) -> impl Iterator<Item = &'t Key> {
+        gateway::that_name(&self.gateway_memo.policies, object)
     }
 
     /// The routes that are read again when a grant of a namespace comes or goes.
@@ -151,6 +170,7 @@ impl Translator {
             | Kind::HTTPRoute
             | Kind::Ingress
             | Kind::ListenerSet
+            | Kind::Policy
             | Kind::ReferenceGrant
             | Kind::Service
             | Kind::TCPRoute

@@ -2,7 +2,7 @@
 
 use super::{
     BYTE_OF_FILTERS, CERTIFICATE, HOST, INGRESS, LISTENER, PLACE, PLACE_OF_REVIEW, Prices,
-    ROUTE_RULE, RULE,
+    ROUTE_RULE, RULE, bytes_of_policy,
 };
 use crate::gateway::{self, intersection};
 use oxigress_core::model::HostPattern;
@@ -30,6 +30,19 @@ impl Prices<'_> {
             + PLACE * places as u64
             + RULE * (beside as u64).saturating_add(own as u64)
             + price_of_rules(new)
+            + self.of_policies_of(&id.key, new)
+    }
+
+    /// What it costs that the rules of a route take over what their Policies say.
+    fn of_policies_of(&self, route: &Key, new: &HttpRouteSpec) -> u64 {
+        let names = new.rules.iter().flat_map(|rule| rule.policies());
+        let of_one = |name: &str| {
+            let key = Key::new(&route.namespace, name);
+            let written = self.world.gateway_api.policies.get(&key);
+            let written = written.map_or(0, |policy| bytes_of_policy(policy));
+            INGRESS + BYTE_OF_FILTERS * self.translator.bytes_of_policy(&key).max(written)
+        };
+        names.map(of_one).fold(0, u64::saturating_add)
     }
 
     /// What a Gateway costs: of its listeners those that change, with the rules on their hosts, and the routes that are read for them.
@@ -123,6 +136,33 @@ impl Prices<'_> {
         own.saturating_add(
             self.of_services(policies.flat_map(|policy| gateway::services(key, policy))),
         )
+    }
+
+    /// What it costs that Policies of routes are read again, with so many bytes that are new, and the routes that name them.
+    pub(super) fn of_policies<'k>(
+        &self,
+        policies: impl IntoIterator<Item = &'k Key>,
+        bytes: u64,
+    ) -> u64 {
+        let (mut routes, mut sum) = (BTreeSet::new(), 0_u64);
+        for key in policies {
+            let rules = |id: &ObjectRef| {
+                let route = self.world.gateway_api.routes.get(id);
+                let rules = route.into_iter().flat_map(|route| &route.spec.rules);
+                rules.filter(|rule| rule.policies().any(|name| *name == *key.name)).count() as u64
+            };
+            let readers: Vec<_> = self.translator.routes_with(key).collect();
+            let count = readers.iter().map(|id| rules(id)).sum::<u64>();
+            let each = bytes.saturating_add(self.translator.bytes_of_policy(key));
+            sum = sum.saturating_add(INGRESS + BYTE_OF_FILTERS.saturating_mul(each * (count + 1)));
+            routes.extend(readers);
+        }
+        sum.saturating_add(self.of_routes(routes.into_iter()))
+    }
+
+    /// What an object of so many bytes costs that Policies of routes name.
+    pub(super) fn of_named(&self, id: &ObjectRef, bytes: u64) -> u64 {
+        self.of_policies(self.translator.policies_naming(id), bytes)
     }
 
     /// What a ConfigMap costs that policies name for authorities.

@@ -1,0 +1,122 @@
+//! `oxigress migrate`: the objects of the Gateway API that mean what Ingresses mean, and what cannot be said in them.
+//!
+//! Shape:   [`said`] reads the annotations of one Ingress, [`paths`] makes rules of its paths, [`canary`] their shares,
+//!          [`tls`] knows the certificates of hosts, [`plan`] puts routes and Gateways together, [`object`] writes them.
+//! Errors:  what cannot be said is told, by object and field, and nothing stands for it. An Ingress that protects in a way
+//!          that no route can is left out as a whole.
+
+mod canary;
+mod object;
+mod paths;
+mod plan;
+mod said;
+mod tls;
+
+use crate::check::input;
+use crate::command;
+use crate::flags::Flags;
+use crate::flags::migrate::Arguments;
+use oxigress_objects::acceptance::Acceptance;
+use oxigress_objects::{Changed, Key, World};
+use oxigress_provider::ProblemKind;
+use oxigress_settings::Settings;
+use oxigress_translate::Translator;
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+/// What there is to say about the objects that are printed.
+#[derive(Debug, Default)]
+pub struct Notes {
+    /// What is missing in them.
+    lost: Vec<String>,
+    /// What they do otherwise.
+    different: Vec<String>,
+}
+
+impl Notes {
+    /// Something of an Ingress is not said.
+    fn lost(&mut self, ingress: &Key, what: impl std::fmt::Display) {
+        self.lost.push(format!("Ingress {ingress}: {what}"));
+    }
+
+    /// Something is said, and means something else.
+    fn different(&mut self, ingress: &Key, what: impl std::fmt::Display) {
+        self.different.push(format!("Ingress {ingress}: {what}"));
+    }
+
+    fn text(&self) -> String {
+        let mut text = String::new();
+        for (word, all) in [("not said", &self.lost), ("different", &self.different)] {
+            for line in all {
+                let _ = writeln!(text, "{word}: {line}");
+            }
+        }
+        text
+    }
+}
+
+/// Prints the objects, and on standard error what they do not say. The exit code is 1 if something is missing.
+pub async fn run(arguments: &Arguments, flags: &Flags) -> anyhow::Result<ExitCode> {
+    let source = input::Source::named(arguments.source.as_deref());
+    let batch = source.read(flags).await?;
+    let mut world = World::default();
+    let mut changed = Changed::default();
+    world.hide_classes(batch.hides_classes, &mut changed);
+    batch.seen.into_iter().for_each(|seen| world.apply(seen, &mut changed));
+    let flags = match &source {
+        input::Source::Cluster => flags.clone(),
+        _ => flags.of_folder(arguments.source.as_deref()),
+    };
+    let mut options = flags.options(Default::default());
+    if !matches!(source, input::Source::Cluster) {
+        crate::check::complete(&mut world, &mut options);
+    }
+    let map = options.configmap.as_ref().and_then(|key| world.config_maps.get(key));
+    let (settings, _) = oxigress_settings::parse(map.map(AsRef::as_ref), &world.config_maps);
+    let mut translator = Translator::new(options.clone());
+    translator.update(&world, &world.all());
+    let mut notes = Notes::default();
+    let unread = batch.problems.iter().filter(|problem| problem.kind != ProblemKind::OtherKind);
+    notes.lost.extend(unread.map(ToString::to_string));
+    let served = served(&mut translator, &mut notes);
+    let names = plan::Names {
+        gateway: arguments.gateway.clone(),
+        controller: options.gateway_controller_name.clone(),
+        prefix: options.annotations_prefix.clone(),
+    };
+    let yaml = migrate(&world, &settings, &served, &names, &mut notes)?;
+    command::print(yaml.as_bytes())?;
+    eprint!("{}", notes.text());
+    Ok(if notes.lost.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The Ingresses that are served now: of others there is nothing to say.
+fn served(translator: &mut Translator, notes: &mut Notes) -> BTreeSet<Key> {
+    let mut served = BTreeSet::new();
+    for (key, acceptance) in translator.take_acceptances() {
+        match acceptance {
+            Some(Acceptance::Served) => drop(served.insert(key)),
+            Some(Acceptance::Refused) => {
+                notes.lost(&key, "it is not served as it is: `oxigress check` says why");
+            }
+            None => {}
+        }
+    }
+    served
+}
+
+/// The objects as YAML.
+fn migrate(
+    world: &World,
+    settings: &Settings,
+    served: &BTreeSet<Key>,
+    names: &plan::Names,
+    notes: &mut Notes,
+) -> anyhow::Result<String> {
+    let objects = plan::plan(world, settings, served, names, notes);
+    object::yaml(&objects)
+}
+
+#[cfg(test)]
+mod tests;

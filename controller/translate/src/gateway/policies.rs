@@ -1,0 +1,296 @@
+//! Policies that rules of routes name: what annotations of Ingresses say, read by the same reader.
+//!
+//! Cost:    a Policy is read when a route names it, and again when it or an object that it names has changed; the routes that
+//!          name it are read again then.
+//! Closed:  what protects and cannot be honoured closes the rules that name the Policy.
+//! Tenancy: a Policy is of its route's namespace, which is charged with its bytes for each rule that names it.
+
+use super::Built;
+use crate::Options;
+use crate::annotation::balancing::Balancing;
+use crate::annotation::{self, IngressContext, route, table};
+use crate::backend_ref::BackendRef;
+use crate::patterns::Compiler;
+use oxigress_core::model::policy::Policies;
+use oxigress_core::model::{BackendId, Bundle, BundleId};
+use oxigress_objects::gateway::{Objects, Policy};
+use oxigress_objects::secret;
+use oxigress_objects::service::Service;
+use oxigress_objects::verdict::{Note, Severity};
+use oxigress_objects::{ConfigMap, Key, Kind, Name, ObjectRef, World};
+use oxigress_settings::Settings;
+use oxigress_validate::record;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// The prefix under which the fields are read.
+const PREFIX: &str = "oxigress.io";
+/// So many things of a Policy are told in the status of a route.
+const MAX_TOLD: usize = 10;
+
+/// What a Policy says.
+#[derive(Debug, Default)]
+pub struct PolicyContent {
+    /// What is done with requests.
+    pub policies: Policies,
+    /// How endpoints are chosen, if it says anything about it.
+    pub balancing: Option<Arc<Balancing>>,
+    /// The Service that answers errors.
+    pub default_backend: Option<BackendRef>,
+    /// Something that protects cannot be honoured.
+    pub is_closed: bool,
+    /// What is not honoured, for the status of routes.
+    pub trouble: Option<String>,
+    /// How many bytes a rule takes over.
+    pub bytes: usize,
+    notes: Vec<Note>,
+    bundles: BTreeMap<BundleId, Bundle>,
+}
+
+/// The Policies that a route names; `None`: there is none of the name.
+pub type Named = BTreeMap<Key, Option<Arc<PolicyContent>>>;
+
+/// Whether both are of the same contents.
+pub fn is_same(one: &Named, other: &Named) -> bool {
+    let is_same =
+        |one: &Option<Arc<PolicyContent>>, other: &Option<Arc<PolicyContent>>| match (one, other) {
+            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+            (one, other) => one.is_none() && other.is_none(),
+        };
+    one.len() == other.len() && one.iter().zip(other).all(|(a, b)| a.0 == b.0 && is_same(a.1, b.1))
+}
+
+/// An object that a Policy names, as it was when the Policy was read. A changed object is another one.
+#[derive(Clone, Debug)]
+enum Referred {
+    None,
+    Secret(Arc<secret::Fields>),
+    ConfigMap(Arc<ConfigMap>),
+    Service(Arc<Service>),
+}
+
+impl Referred {
+    fn of(world: &World, object: &ObjectRef) -> Self {
+        let key = &object.key;
+        let found = match object.kind {
+            Kind::Secret => {
+                world.secrets.get(key).map(|it| Referred::Secret(it.secret.fields.clone()))
+            }
+            Kind::ConfigMap => world.config_maps.get(key).cloned().map(Referred::ConfigMap),
+            Kind::Service => world.services.get(key).cloned().map(Referred::Service),
+            _ => None,
+        };
+        found.unwrap_or(Referred::None)
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Referred::None, Referred::None) => true,
+            (Referred::Secret(one), Referred::Secret(other)) => Arc::ptr_eq(one, other),
+            (Referred::ConfigMap(one), Referred::ConfigMap(other)) => Arc::ptr_eq(one, other),
+            (Referred::Service(one), Referred::Service(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
+    }
+}
+
+/// A Policy that was read.
+#[derive(Clone, Debug)]
+pub struct KnownPolicy {
+    of: Arc<Policy>,
+    referred: BTreeMap<ObjectRef, Referred>,
+    content: Arc<PolicyContent>,
+}
+
+impl KnownPolicy {
+    /// The bytes that a rule takes over.
+    pub fn bytes(&self) -> u64 {
+        self.content.bytes as u64
+    }
+}
+
+/// Policies that were read.
+pub type Known = BTreeMap<Key, KnownPolicy>;
+
+/// The objects that a Policy names.
+pub fn references(
+    world: &World,
+    options: &Options,
+    settings: &Settings,
+    key: &Key,
+    policy: &Policy,
+) -> BTreeSet<ObjectRef> {
+    read(world, options, settings, key, policy).1
+}
+
+/// The Policies of a world, which are read when they are asked for.
+pub struct RoutePolicies<'w> {
+    world: &'w World,
+    options: &'w Options,
+    settings: &'w Settings,
+    old: Known,
+    now: Known,
+}
+
+impl<'w> RoutePolicies<'w> {
+    /// Those of a world; `old` are those that were read before.
+    pub fn of(
+        world: &'w World,
+        options: &'w Options,
+        settings: &'w Settings,
+        old: Known,
+    ) -> RoutePolicies<'w> {
+        RoutePolicies { world, options, settings, old, now: Known::new() }
+    }
+
+    /// The Policies of these names that a route of a namespace has.
+    pub fn named<'n>(
+        &mut self,
+        namespace: &Name,
+        names: impl Iterator<Item = &'n String>,
+    ) -> Named {
+        let keys = names.map(|name| Key::new(namespace, name));
+        keys.map(|key| (key.clone(), self.get(&key))).collect()
+    }
+
+    fn get(&mut self, key: &Key) -> Option<Arc<PolicyContent>> {
+        if let Some(known) = self.now.get(key) {
+            return Some(known.content.clone());
+        }
+        let all: &Objects<Policy> = &self.world.gateway_api.policies;
+        let policy = all.get(key)?;
+        let old = self.old.remove(key).filter(|old| {
+            let mut referred = old.referred.iter();
+            Arc::ptr_eq(&old.of, policy)
+                && referred.all(|(id, then)| then.is_same(&Referred::of(self.world, id)))
+        });
+        let known = old.unwrap_or_else(|| {
+            let (content, referred) = read(self.world, self.options, self.settings, key, policy);
+            let referred = referred.into_iter();
+            let referred = referred.map(|id| (id.clone(), Referred::of(self.world, &id))).collect();
+            KnownPolicy { of: policy.clone(), referred, content: Arc::new(content) }
+        });
+        let content = known.content.clone();
+        self.now.insert(key.clone(), known);
+        Some(content)
+    }
+
+    /// Says what became of those that routes name; answers them.
+    pub fn finish(self, built: &mut Built) -> Known {
+        for (key, known) in &self.now {
+            let object = ObjectRef::new(Kind::Policy, key.clone());
+            let notes = known.content.notes.iter();
+            built.notes.extend(notes.map(|note| (object.clone(), note.clone())));
+            let bundles = known.content.bundles.iter();
+            built.bundles.extend(bundles.map(|(id, text)| (id.clone(), text.clone())));
+        }
+        self.now
+    }
+}
+
+/// Whether one of the Policies names one of the objects.
+pub fn name_one_of(known: &Known, kind: Kind, objects: &BTreeSet<Key>) -> bool {
+    let mut all = known.values().flat_map(|policy| policy.referred.keys());
+    !objects.is_empty() && all.any(|id| id.kind == kind && objects.contains(&id.key))
+}
+
+/// The Policies that name an object.
+pub fn that_name<'k>(known: &'k Known, object: &'k ObjectRef) -> impl Iterator<Item = &'k Key> {
+    known.iter().filter(|(_, policy)| policy.referred.contains_key(object)).map(|(key, _)| key)
+}
+
+/// Reads a Policy; answers the objects that it names too.
+fn read(
+    world: &World,
+    options: &Options,
+    settings: &Settings,
+    key: &Key,
+    policy: &Policy,
+) -> (PolicyContent, BTreeSet<ObjectRef>) {
+    let Fields { all, mut notes, mut is_closed } = fields(policy);
+    let (defaults, https_port) = (&settings.defaults, options.https_port);
+    let context = IngressContext { world, ingress: key, defaults, https_port };
+    let read = annotation::parse(context, &all, PREFIX, settings, &mut Compiler::over_budget());
+    let annotation::Read { annotations, notes: said, referred, bundles, .. } = read;
+    notes.extend(said.into_iter().map(of_field));
+    is_closed |= annotations.closing.is_some();
+    let mut policies = Policies::clone(&annotations.policies);
+    if let Some(limits) = &mut policies.limits
+        && !limits.owner.is_empty()
+    {
+        // An Ingress of the name counts for itself.
+        limits.owner = format!("Policy {key}");
+    }
+    let default_backend = annotations.default_backend.as_ref().and_then(of_routes);
+    let id = default_backend.as_ref().map(|leads| leads.backend.clone());
+    policies.fallback.clone_from(&id);
+    if let Some(errors) = &mut policies.errors {
+        errors.backend = id;
+    }
+    if let Err(fault) = record::policies(&policies) {
+        is_closed = true;
+        let message = format!("spec: {}, so rules that name the Policy answer 503", fault.error);
+        notes.push(Note::rejected(message));
+    }
+    let told = notes.iter().filter(|note| note.severity != Severity::Note);
+    let told: Vec<_> = told.take(MAX_TOLD).map(|note| note.message.as_str()).collect();
+    let trouble = (!told.is_empty()).then(|| format!("Policy {key}: {}", told.join("; ")));
+    let content = PolicyContent {
+        bytes: serde_json::to_vec(&policies).map_or(0, |json| json.len()),
+        policies,
+        balancing: annotations.balancing,
+        default_backend,
+        is_closed,
+        trouble,
+        notes,
+        bundles,
+    };
+    (content, referred)
+}
+
+/// What is read of the fields, and what is said of the others.
+#[derive(Default)]
+struct Fields {
+    all: BTreeMap<String, String>,
+    notes: Vec<Note>,
+    is_closed: bool,
+}
+
+fn fields(policy: &Policy) -> Fields {
+    let mut fields = Fields::default();
+    for (name, text) in &policy.spec.fields {
+        match route::refusal(name) {
+            None => drop(fields.all.insert(format!("{PREFIX}/{name}"), text.clone())),
+            // Switched off, as it is anyway.
+            Some(_) if text == "false" => {}
+            Some(why) if table::protects(name) => {
+                fields.is_closed = true;
+                fields.notes.push(Note::rejected(format!(
+                    "spec.{name} cannot hold for a route, so rules that name the Policy answer 503: {why}"
+                )));
+            }
+            Some(why) => {
+                let message = format!("spec.{name} cannot hold for a route: {why}");
+                fields.notes.push(Note::warning(message));
+            }
+        }
+    }
+    fields
+}
+
+/// The same backend as routes have it.
+fn of_routes(leads: &BackendRef) -> Option<BackendRef> {
+    let BackendRef { service, port, .. } = leads;
+    let backend = BackendId::parse(format!("{service}/{port}//route")).ok()?;
+    Some(BackendRef { backend, ..leads.clone() })
+}
+
+/// What is said of an annotation, as it is said of a field.
+fn of_field(note: Note) -> Note {
+    let message = match note.message.strip_prefix("annotation ") {
+        Some(rest) => format!("spec.{rest}"),
+        None => note.message.replace("unknown annotations are", "spec: unknown fields are"),
+    };
+    let message = message.replace("its locations answer", "rules that name the Policy answer");
+    Note { message, ..note }
+}
