@@ -175,7 +175,6 @@ fn a_namespace_of_many_ports_leaves_sessions_to_others() {
         )?;
         let of_good = |manifest: String| manifest.replace("namespace: default", "namespace: good");
         let services = service("one", one, 9) + &of_good(service("two", two, 9));
-        let all = "protocol: TCP, allowedRoutes: { namespaces: { from: All } }";
         let listener = |name: &str, port: u16| {
             format!(
                 "name: {name}, port: {port}, protocol: TCP, allowedRoutes: {{ namespaces: {{ from: All }} }}"
