@@ -39,6 +39,7 @@ mod work;
 
 pub use gateways::references;
 pub use host::intersection;
+pub use listener::MAX_LISTENERS;
 pub use memo::Memo;
 pub use target::protocol_of;
 pub use tls_policy::{authorities_of, services};
