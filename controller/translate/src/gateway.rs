@@ -42,6 +42,7 @@ mod work;
 pub use frontend::authorities_of as authorities_of_clients;
 pub use gateways::references;
 pub use host::intersection;
+pub use listener::MAX_LISTENERS;
 pub use memo::Memo;
 pub use policies::{name_one_of, references as references_of_policy, that_name};
 pub use target::protocol_of;

@@ -4,7 +4,7 @@ use super::host::intersection;
 use super::memo::Memo;
 use super::room::{self, Room};
 use super::route::CompiledRoute;
-use super::state::{Gateways, ListenerState};
+use super::state::{Gateways, Home, ListenerState};
 use super::target::is_watched;
 use super::work::{self, Step};
 use super::{Built, status};
@@ -65,11 +65,14 @@ pub fn attach<'w>(
         let object = parent.object(&key.namespace)?;
         let gateway = gateway_of(world, &object)?;
         let state = gateways.get(&gateway)?;
-        let is_known = match object.kind {
-            Kind::ListenerSet => state.sets.iter().any(|set| *set.key == object.key),
-            _ => true,
+        let home = match object.kind {
+            Kind::ListenerSet => {
+                Home::of_set(&object.key, world.gateway_api.sets.get(&object.key)?)
+            }
+            _ => Home::of_gateway(&object.key, state.gateway),
         };
-        is_known.then(|| (parent, gateway, named(parent, &object, &state.listeners)))
+        let is_known = is_watched(world, options, &object.key.namespace);
+        is_known.then(|| (parent, gateway, named(parent, home, &state.listeners)))
     });
     let mut parents: Vec<_> = parents.collect();
     if parents.is_empty() {
@@ -118,16 +121,21 @@ fn gateway_of(world: &World, parent: &ObjectRef) -> Option<Key> {
     }
 }
 
-/// The accepted listeners that a parent names, by their place.
-fn named(parent: &ParentRef, object: &ObjectRef, listeners: &[ListenerState<'_>]) -> Vec<usize> {
+/// The accepted listeners that a parent names, by their place. All are in the order of the objects in which they stand: there may
+/// be thousands of sets, and a parent each.
+fn named(parent: &ParentRef, home: Home<'_>, listeners: &[ListenerState<'_>]) -> Vec<usize> {
+    let first = listeners.partition_point(|listener| listener.home < home);
     let is_named = |listener: &ListenerState<'_>| {
-        listener.home.is(object.kind, &object.key)
-            && parent.section_name.as_ref().is_none_or(|name| *name == listener.spec.name)
+        parent.section_name.as_ref().is_none_or(|name| *name == listener.spec.name)
             && parent.port.is_none_or(|port| port == listener.spec.port)
             && listener.is_accepted()
     };
-    let all = listeners.iter().enumerate().filter(|(_, listener)| is_named(listener));
-    all.map(|(place, _)| place).collect()
+    let all = listeners.iter().enumerate().skip(first);
+    let own = all.take_while(|(_, listener)| {
+        work::count(Step::Parent);
+        listener.home == home
+    });
+    own.filter(|(_, listener)| is_named(listener)).map(|(place, _)| place).collect()
 }
 
 fn hosts_of(route: &Route) -> Result<Vec<HostPattern>, Condition> {

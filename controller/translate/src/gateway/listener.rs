@@ -27,6 +27,25 @@ impl<'k> Counts<'k> {
         *count += 1;
         *count <= MAX_LISTENERS
     }
+
+    /// Counts listeners that are not read.
+    pub fn pass_over(&mut self, home: Home<'k>, count: usize) {
+        *self.0.entry(&home.key.namespace).or_default() += count;
+    }
+
+    /// Whether the namespace of an object has no room for another listener.
+    pub fn is_full(&self, home: Home<'_>) -> bool {
+        self.0.get(&home.key.namespace).is_some_and(|count| *count >= MAX_LISTENERS)
+    }
+}
+
+/// What a namespace is told that has too many.
+pub fn too_many(home: Home<'_>) -> String {
+    format!(
+        "the Gateways and ListenerSets of namespace {} have more than {MAX_LISTENERS} listeners, of which those of Gateways and \
+         of older objects are served: use fewer",
+        home.key.namespace
+    )
 }
 
 /// The Secret that a listener names and may show: what it may not show is nothing that its namespace has to know of.
@@ -63,11 +82,7 @@ pub fn read<'w>(
 
 /// One that is not read, since its namespace has too many.
 fn over_limit<'w>(home: Home<'w>, spec: &'w Listener) -> ListenerState<'w> {
-    let message = format!(
-        "the Gateways and ListenerSets of namespace {} have more than {MAX_LISTENERS} listeners, of which those of Gateways and \
-         of older objects are served: use fewer",
-        home.key.namespace
-    );
+    let message = too_many(home);
     let reason =
         if home.kind == Kind::ListenerSet { "TooManyListeners" } else { "UnsupportedValue" };
     let refusal = Some(Condition::no("Accepted", reason, message));

@@ -17,6 +17,7 @@ use super::ports::Older;
 use super::state::{GatewayState, Gateways, Home, ListenerState, SetState};
 use super::status::{self, accepted, programmed};
 use super::target::is_watched;
+use super::work::{self, Step};
 use crate::Options;
 use crate::host::owner::HostOwnership;
 use guests::Left;
@@ -57,15 +58,20 @@ pub fn add<'w>(
         let asked = selected.entry(gateway.clone()).or_default();
         let by = (from, namespaces, &gateway.namespace);
         let is_allowed = admits(world, by, &home.key.namespace, asked);
-        state.sets.push(SetState { key: home.key, set, is_allowed });
+        // Whoever brings sets without end, or to a Gateway that allows none, has nothing of them read.
+        let is_over = counts.is_full(home);
+        state.sets.push(SetState { home, set, is_allowed, is_over });
+        if is_over || !is_allowed {
+            counts.pass_over(home, set.spec.listeners.len());
+            continue;
+        }
         for spec in &set.spec.listeners {
+            work::count(Step::Listener);
             let mut listener = listener::read(world, options, home, spec, counts, built);
             if matches!(state.place, Place::Nowhere(_)) {
                 listener.port = None;
             }
-            if is_allowed {
-                read.push((gateway.clone(), listener));
-            }
+            read.push((gateway.clone(), listener));
         }
     }
     if read.is_empty() {
@@ -134,8 +140,12 @@ fn conflict(
 /// Says what became of the ListenerSets of a Gateway; answers how many are attached.
 pub fn finish(state: &GatewayState<'_>, built: &mut Built) -> usize {
     let mut count = 0;
-    for SetState { key, set, is_allowed } in &state.sets {
-        let all: Vec<_> = state.listeners_of(Kind::ListenerSet, key).collect();
+    for SetState { home, set, is_allowed, is_over } in &state.sets {
+        let key = home.key;
+        let all: Vec<_> = match *is_allowed && !*is_over {
+            true => state.listeners_of(Kind::ListenerSet, key).collect(),
+            false => Vec::new(),
+        };
         let standing = all.iter().filter(|listener| listener.is_serving()).count();
         let no = |reason, message: &str| {
             let of = |name| Condition::no(name, reason, message);
@@ -143,6 +153,7 @@ pub fn finish(state: &GatewayState<'_>, built: &mut Built) -> usize {
         };
         let conditions = match &state.place {
             _ if !is_allowed => no("NotAllowed", "allowedListeners of the Gateway leave it out"),
+            _ if *is_over => no("ListenersNotValid", &listener::too_many(*home)),
             Place::Nowhere(Refusal::Unsupported(_)) => {
                 no("ParentNotAccepted", "the Gateway is not accepted")
             }

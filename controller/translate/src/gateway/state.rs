@@ -29,12 +29,14 @@ pub struct GatewayState<'w> {
 
 /// A ListenerSet that names a Gateway of ours.
 pub struct SetState<'w> {
-    /// Its name.
-    pub key: &'w Key,
+    /// Its age and its name.
+    pub home: Home<'w>,
     /// As it is written.
     pub set: &'w ListenerSet,
     /// The Gateway allows it.
     pub is_allowed: bool,
+    /// Older objects of its namespace have as many listeners as one may have.
+    pub is_over: bool,
 }
 
 /// The object in which a listener stands. Gateways come before ListenerSets, and of each kind the older ones first.

@@ -17,11 +17,15 @@ pub enum Step {
     Served,
     /// The rules of a host are put together.
     Merged,
+    /// A listener of a ListenerSet is read.
+    Listener,
+    /// A listener is compared with what a route names as its parent.
+    Parent,
 }
 
 #[cfg(test)]
 thread_local! {
-    static WORK: std::cell::Cell<[usize; 7]> = const { std::cell::Cell::new([0; 7]) };
+    static WORK: std::cell::Cell<[usize; 9]> = const { std::cell::Cell::new([0; 9]) };
 }
 
 /// Notes one step.

@@ -111,3 +111,61 @@ fn a_host_that_a_guest_leaves_shows_the_certificate_of_the_gateway() {
     assert_eq!(bench.served("*.team.test"), (vec![], Some("team/pair")));
     assert_eq!(bench.served("*.test"), (vec![], Some("infra/pair")));
 }
+
+/// Sets of a namespace with 64 listeners each, at the Gateway of [`bench`].
+fn many_sets(count: usize) -> impl Iterator<Item = Seen> {
+    let listener = |n: usize| json!({"name": format!("l{n}"), "port": 80, "protocol": "HTTP", "hostname": format!("l{n}.evil.test")});
+    let listeners: Vec<_> = (0..64).map(listener).collect();
+    let parent = json!({"name": "g0", "namespace": "infra"});
+    let spec = json!({"parentRef": parent, "listeners": listeners});
+    (0..count).map(move |n| {
+        let id = ObjectRef::new(Kind::ListenerSet, Key::new("evil", format!("s{n:03}")));
+        (id, Some(Object::ListenerSet(resource(9, spec.clone()))))
+    })
+}
+
+#[test]
+fn of_sets_without_end_a_namespace_has_some_read_and_others_pay_for_no_more() {
+    let mut bench = bench();
+    let Some(Object::Route(review)) = route("shop", 1, json!({}), &[]).1 else { panic!() };
+    let price = |bench: &Bench| {
+        let prices =
+            crate::pace::price::Prices { translator: &bench.translator, world: &bench.world };
+        prices.of_review(&Key::new("shop", "r1"), &review.spec)
+    };
+    let before = price(&bench);
+    work::take(Step::Listener);
+    bench.see(many_sets(200));
+    // Once for who owns which host, and once for what is served.
+    assert_eq!(work::take(Step::Listener), 2 * (2 + 1_024), "of 12,800");
+    let told = |name: &str| {
+        let id = ObjectRef::new(Kind::ListenerSet, Key::new("evil", name));
+        let Content::ListenerSet { conditions, .. } = &bench.translator.statuses()[&id].content
+        else {
+            panic!("{id}")
+        };
+        (conditions[0].holds, conditions[0].message.clone())
+    };
+    assert!(told("s000").0, "{:?}", told("s000"));
+    let (holds, message) = told("s199");
+    assert!(!holds && message.contains("more than 1024 listeners"), "{message}");
+    // 4 microseconds each.
+    assert_eq!(price(&bench) - before, 1_024 * 4_000);
+    // A route is compared with the listeners of its parents, and not with all that are there.
+    work::take(Step::Parent);
+    let parent = json!({"kind": "ListenerSet", "name": "s001"});
+    bench.see([route("evil", 5, parent, &["l1.evil.test"])]);
+    let compared = work::take(Step::Parent);
+    assert!((64..500).contains(&compared), "{compared}");
+}
+
+#[test]
+fn a_gateway_that_allows_no_sets_has_none_read() {
+    let mut bench = bench();
+    let spec = json!({"gatewayClassName": "c", "listeners": listeners("", "All")});
+    let id = ObjectRef::new(Kind::Gateway, Key::new("infra", "g0"));
+    bench.see([(id, Some(Object::Gateway(resource(0, spec))))]);
+    work::take(Step::Listener);
+    bench.see(many_sets(3));
+    assert_eq!(work::take(Step::Listener), 0);
+}

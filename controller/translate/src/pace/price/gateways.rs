@@ -10,7 +10,7 @@ use oxigress_objects::gateway::{
     BackendTlsPolicy, GatewaySpec, HttpRouteSpec, Listener, ListenerSet, ListenerSetSpec, Route,
 };
 use oxigress_objects::{ConfigMap, Key, Kind, ObjectRef};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Most hosts of one route that are looked at: with more of them its namespace has no room for it.
@@ -103,9 +103,17 @@ impl Prices<'_> {
     /// What reviewing a route costs that is about to be stored: each listener is looked at, and each of its places.
     pub(crate) fn of_review(&self, key: &Key, new: &HttpRouteSpec) -> u64 {
         let all = self.world.gateway_api.gateways.values();
-        let sets = self.world.gateway_api.sets.values();
         let listeners: usize = all.map(|gateway| gateway.spec.listeners.len()).sum();
-        let in_sets: usize = sets.map(|set| set.spec.listeners.len()).sum();
+        // Of sets no more is read: a namespace that brings many must not make the reviews of all others dear.
+        let mut of_sets: BTreeMap<&str, usize> = BTreeMap::new();
+        for (home, set) in &self.world.gateway_api.sets {
+            let gateway = set.spec.gateway(&home.namespace);
+            if gateway.is_some_and(|gateway| self.has_status(Kind::Gateway, gateway)) {
+                *of_sets.entry(&home.namespace).or_default() += set.spec.listeners.len();
+            }
+        }
+        let in_sets: usize =
+            of_sets.values().map(|count| *count.min(&gateway::MAX_LISTENERS)).sum();
         let places = self.add_hosts(key, new, &mut BTreeSet::new());
         INGRESS + LISTENER * (listeners + in_sets) as u64 + PLACE_OF_REVIEW * places as u64
     }
