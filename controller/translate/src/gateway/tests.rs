@@ -2,6 +2,7 @@
 
 mod filters;
 mod known;
+mod policies;
 
 use super::work::{self, Step};
 use crate::testing::options;
