@@ -51,6 +51,12 @@ pub fn matches(said: &Said<'_>, path: &Path, field: &str, notes: &mut Notes) -> 
         notes.lost(said.key, format!("{field}.path: {written:?} is no path of a route"));
         return Vec::new();
     }
+    if is_exact && written.len() > 1 && written.ends_with('/') {
+        notes.different(
+            said.key,
+            format!("{field}.path: an Ingress redirects a request without the slash at the end, a route does not"),
+        );
+    }
     let rewrite = match said.rewrite.filter(|target| *target != written) {
         None => None,
         Some(target) if is_path(target) => Some(full(target)),

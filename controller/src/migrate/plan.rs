@@ -90,7 +90,11 @@ impl<'p, 'w> Plan<'p, 'w> {
         let mut groups: Vec<(Vec<Rule>, bool, Vec<String>)> = Vec::new();
         for (host, rules) in self.hosts(said, notes) {
             let is_redirected = self.is_redirected(said, &host);
-            match groups.iter_mut().find(|(known, by, _)| *known == rules && *by == is_redirected) {
+            // A route without host names has all hosts.
+            let mut named = groups
+                .iter_mut()
+                .filter(|(_, _, hosts)| !host.is_empty() && !hosts.iter().any(String::is_empty));
+            match named.find(|(known, by, _)| *known == rules && *by == is_redirected) {
                 Some((_, _, hosts)) => hosts.push(host),
                 None => groups.push((rules, is_redirected, vec![host])),
             }
@@ -281,15 +285,11 @@ impl<'p, 'w> Plan<'p, 'w> {
     }
 
     fn finish(self) -> Vec<Value> {
-        let class = "oxigress";
-        let has_class = self
-            .world
-            .gateway_api
-            .classes
-            .values()
-            .any(|class| class.spec.controller_name == self.names.controller);
+        let mut classes = self.world.gateway_api.classes.iter();
+        let ours = classes.find(|(_, class)| class.spec.controller_name == self.names.controller);
+        let class = ours.map_or("oxigress", |(key, _)| key.name.as_str());
         let mut all = Vec::new();
-        if !has_class {
+        if ours.is_none() {
             let spec = json!({"controllerName": self.names.controller});
             all.push(object::of_api("GatewayClass", &Key::new("", class), spec));
         }

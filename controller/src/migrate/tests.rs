@@ -76,6 +76,34 @@ fn the_rest_is_a_policy_whose_booleans_are_booleans() {
 }
 
 #[test]
+fn rules_without_a_host_are_a_route_of_their_own() {
+    let one = |host: &str| {
+        format!(
+            "{{ host: {host}, http: {{ paths: [{{ path: /, pathType: Prefix, backend: {{ service: {{ name: s, port: {{ number: 80 }} }} }} }}] }} }}"
+        )
+    };
+    let spec = format!("{{ rules: [{}, {}, {}] }}", one("''"), one("a.test"), one("b.test"));
+    let (yaml, lost, _) = migrated(&ingress("a", "", &spec));
+    assert_eq!(yaml.matches("kind: HTTPRoute").count(), 2, "{yaml}");
+    assert_eq!(yaml.matches("hostnames:").count(), 1, "{yaml}");
+    assert!(lost.is_empty(), "{lost:?}");
+}
+
+#[test]
+fn a_host_with_another_namespace_s_certificate_needs_a_grant() {
+    let spec = path("a.test", "/", "s").replacen(
+        "{ rules",
+        "{ tls: [{ hosts: [a.test], secretName: t }], rules",
+        1,
+    );
+    let guest =
+        ingress("b", "ssl-redirect: 'false'", &path("a.test", "/b", "s")).replace("shop", "other");
+    let (yaml, lost, different) = migrated(&[ingress("a", "", &spec), guest].concat());
+    assert!(yaml.contains("kind: ReferenceGrant") && yaml.contains("RequestRedirect"), "{yaml}");
+    assert!(lost.is_empty() && different.len() == 1, "{lost:?} {different:?}");
+}
+
+#[test]
 fn a_canary_is_a_share_and_headers_are_matches() {
     let canary = "canary: 'true', canary-weight: '30', canary-by-header: X-New";
     let manifests = [

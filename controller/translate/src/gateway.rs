@@ -206,13 +206,11 @@ pub fn build(
     let mut serving = serve::Serving::default();
     let mut allowances: BTreeMap<&str, Allowance> = BTreeMap::new();
     let mut tls = TlsPolicies::of(world, options, &mut memo.authorities);
-    let known = std::mem::take(&mut old.policies);
-    let mut policies = RoutePolicies::of(world, options, settings, known);
+    let mut policies = RoutePolicies::of(world, options, settings, &mut old.policies);
     let mut routes = attach::all(world, options, &mut gateways, &mut serving.room);
     for (id, route, attached) in &routes {
         let ask = memo.ask_of(&mut old, id, route);
-        let named = policies.named(&id.key.namespace, ask.policies());
-        let bytes = ask.bytes(&named);
+        let (named, bytes) = policies.named(&id.key.namespace, &ask);
         let has_room = serving.room.has_reading(id, route, bytes);
         let is_served = || spots::is_anywhere(attached, (&gateways, &listeners));
         let allowance = allowances.entry(&id.key.namespace);

@@ -3,6 +3,7 @@
 //! The definitions are the test's own and take any field: what the API's own refuse is not looked at here.
 
 use anyhow::{Context, Result, ensure};
+use oxigress_tests::chart;
 use oxigress_tests::client::{Address, Request, send};
 use oxigress_tests::cluster::{Cluster, Tenant};
 use oxigress_tests::controller::Controller;
@@ -152,7 +153,7 @@ fn definitions_come_routes_are_served_and_each_status_says_so() {
         tenant.apply(&route("shop", "other.test"))?;
         site.answers("other.test", "/", (200, Some("a")))?;
         site.answers("shop.test", "/", (404, None))?;
-
+        a_policy_is_defined_and_counts(&cluster, &site)?;
         a_port_of_its_own(&site)
     });
 }
@@ -200,6 +201,50 @@ fn another_controllers_word_stays(cluster: &Cluster, site: &Site<'_>) -> Result<
         Ok(())
     })?;
     Ok(())
+}
+
+/// The definition of Policies is the chart's, and comes after the route that names one.
+fn a_policy_is_defined_and_counts(cluster: &Cluster, site: &Site<'_>) -> Result<()> {
+    let tenant = &site.tenant;
+    let filter = "{type: ExtensionRef, extensionRef: {group: oxigress.io, kind: Policy, name: p}}";
+    let rules = format!("[{{filters: [{filter}], backendRefs: [{{name: shop, port: 80}}]}}]");
+    tenant.apply(&format!(
+        "{{apiVersion: {GROUP}/v1, kind: HTTPRoute, metadata: {{name: kept}}, spec: {{parentRefs: [{{name: web}}], \
+         hostnames: [kept.test], rules: {rules}}}}}"
+    ))?;
+    site.answers("kept.test", "/", (500, None))?;
+    let parent = "/status/parents/0/conditions";
+    site.has("HTTPRoute", "kept", parent, ("ResolvedRefs", "False", "BackendNotFound"))?;
+    let values = "oxigress: {gatewayAPI: true}";
+    let rendered = chart::objects(&tenant.namespace, values, &[])?;
+    let definition = chart::find(&rendered, "CustomResourceDefinition", "policies.oxigress.io")?;
+    cluster.apply(&definition.to_string())?;
+    let policy = |spec: &str| {
+        tenant.apply(&format!(
+            "{{apiVersion: oxigress.io/v1alpha1, kind: Policy, metadata: {{name: p}}, spec: {spec}}}"
+        ))
+    };
+    until("a Policy", || policy("{denylist-source-range: 127.0.0.1, proxy-body-size: 8m}"))?;
+    site.answers("kept.test", "/", (403, None))?;
+    site.has("HTTPRoute", "kept", parent, ("PoliciesApplied", "True", "Applied"))?;
+    for (spec, why) in [
+        ("{auth-type: basic}", "auth-type requires auth-secret"),
+        ("{auth-tls-secret: ca}", "client certificates are a matter of a whole host"),
+        ("{auth-type: digest, auth-secret: x}", "Unsupported value"),
+        ("{enable-cors: 'yes'}", "expected boolean"),
+    ] {
+        let refused = policy(spec).err().with_context(|| format!("{spec} was taken"))?;
+        ensure!(format!("{refused:#}").contains(why), "{spec}: {refused:#}");
+    }
+    // What the definition does not know reaches the controller.
+    policy("{limit-of-tomorrow: 5}")?;
+    site.answers("kept.test", "/", (503, None))?;
+    site.has("HTTPRoute", "kept", parent, ("PoliciesApplied", "False", "InvalidFields"))?;
+    policy("{limit-rps: 500}")?;
+    site.answers("kept.test", "/", (200, Some("a")))?;
+    tenant.delete("Policy", "p")?;
+    site.answers("kept.test", "/", (500, None))?;
+    tenant.delete("HTTPRoute", "kept")
 }
 
 /// One reload, and nothing of it on the other port.

@@ -33,6 +33,13 @@ impl HttpRouteSpec {
 }
 
 impl HttpRouteRule {
+    /// How often what holds for the whole rule is copied at one listener.
+    pub fn count_copies(&self) -> usize {
+        let apart = self.backend_refs.iter().filter(|backend| !backend.filters.is_empty()).count();
+        let each = if self.depends_on_path() { self.matches.len().max(1) } else { 1 };
+        (1 + apart).saturating_mul(each)
+    }
+
     /// Whether its filters mean something else for each path.
     pub fn depends_on_path(&self) -> bool {
         let backends = self.backend_refs.iter().flat_map(|backend| &backend.filters);

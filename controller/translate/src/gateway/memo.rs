@@ -5,7 +5,7 @@
 //!          known with what they took, which is charged again, and are computed again where that might come to something else.
 
 use super::grants::{self, ChangedGrants};
-use super::policies::{self, Named};
+use super::policies::{self, Ask, Named};
 use super::rank::{Age, ByAge, Rank, Ranked};
 use super::room::{Meeting, Room};
 use super::route::{CompiledRoute, Patterns};
@@ -43,38 +43,6 @@ pub struct Memo {
     pub client_authorities: Authorities,
     /// The Policies that routes name.
     pub policies: policies::Known,
-}
-
-/// What a route asks for before it is read.
-pub struct Ask {
-    /// The bytes of its filters at a listener.
-    filter_bytes: usize,
-    /// The names of its Policies, each with the number of rules that name it.
-    policies: BTreeMap<String, usize>,
-}
-
-impl Ask {
-    fn of(route: &Route) -> Self {
-        let mut policies: BTreeMap<String, usize> = BTreeMap::new();
-        for name in route.spec.rules.iter().flat_map(|rule| rule.policies()) {
-            *policies.entry(name.to_owned()).or_default() += 1;
-        }
-        Ask { filter_bytes: route.spec.count_filter_bytes(), policies }
-    }
-
-    /// The names of its Policies.
-    pub fn policies(&self) -> impl Iterator<Item = &String> {
-        self.policies.keys()
-    }
-
-    /// The bytes of its filters and Policies at a listener.
-    pub fn bytes(&self, named: &Named) -> usize {
-        let of = |key: &Key| self.policies.get(key.name.as_str()).copied().unwrap_or_default();
-        let policies = named
-            .iter()
-            .filter_map(|(key, content)| Some(content.as_ref()?.bytes.saturating_mul(of(key))));
-        policies.fold(self.filter_bytes, usize::saturating_add)
-    }
 }
 
 /// Which routes are read again when an object changes.

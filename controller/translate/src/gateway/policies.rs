@@ -13,7 +13,7 @@ use crate::backend_ref::BackendRef;
 use crate::patterns::Compiler;
 use oxigress_core::model::policy::Policies;
 use oxigress_core::model::{BackendId, Bundle, BundleId};
-use oxigress_objects::gateway::{Objects, Policy};
+use oxigress_objects::gateway::{Objects, Policy, Route};
 use oxigress_objects::secret;
 use oxigress_objects::service::Service;
 use oxigress_objects::verdict::{Note, Severity};
@@ -49,6 +49,41 @@ pub struct PolicyContent {
 
 /// The Policies that a route names; `None`: there is none of the name.
 pub type Named = BTreeMap<Key, Option<Arc<PolicyContent>>>;
+
+/// What a route asks for before it is read.
+pub struct Ask {
+    /// The bytes of its filters at a listener.
+    filter_bytes: usize,
+    /// The names of its Policies, each with how often it is copied.
+    policies: BTreeMap<String, usize>,
+}
+
+impl Ask {
+    /// What a route asks for.
+    pub fn of(route: &Route) -> Self {
+        let mut policies: BTreeMap<String, usize> = BTreeMap::new();
+        for rule in &route.spec.rules {
+            for name in rule.policies() {
+                *policies.entry(name.to_owned()).or_default() += rule.count_copies();
+            }
+        }
+        Ask { filter_bytes: route.spec.count_filter_bytes(), policies }
+    }
+
+    /// The names of its Policies.
+    fn policies(&self) -> impl Iterator<Item = &String> {
+        self.policies.keys()
+    }
+
+    /// The bytes of its filters and Policies at a listener.
+    fn bytes(&self, named: &Named) -> usize {
+        let of = |key: &Key| self.policies.get(key.name.as_str()).copied().unwrap_or_default();
+        let policies = named
+            .iter()
+            .filter_map(|(key, content)| Some(content.as_ref()?.bytes.saturating_mul(of(key))));
+        policies.fold(self.filter_bytes, usize::saturating_add)
+    }
+}
 
 /// Whether both are of the same contents.
 pub fn is_same(one: &Named, other: &Named) -> bool {
@@ -138,19 +173,17 @@ impl<'w> RoutePolicies<'w> {
         world: &'w World,
         options: &'w Options,
         settings: &'w Settings,
-        old: Known,
+        old: &mut Known,
     ) -> RoutePolicies<'w> {
-        RoutePolicies { world, options, settings, old, now: Known::new() }
+        RoutePolicies { world, options, settings, old: std::mem::take(old), now: Known::new() }
     }
 
-    /// The Policies of these names that a route of a namespace has.
-    pub fn named<'n>(
-        &mut self,
-        namespace: &Name,
-        names: impl Iterator<Item = &'n String>,
-    ) -> Named {
-        let keys = names.map(|name| Key::new(namespace, name));
-        keys.map(|key| (key.clone(), self.get(&key))).collect()
+    /// The Policies that a route of a namespace asks for, and the bytes of all that it asks for.
+    pub fn named(&mut self, namespace: &Name, ask: &Ask) -> (Named, usize) {
+        let keys = ask.policies().map(|name| Key::new(namespace, name));
+        let named = keys.map(|key| (key.clone(), self.get(&key))).collect();
+        let bytes = ask.bytes(&named);
+        (named, bytes)
     }
 
     fn get(&mut self, key: &Key) -> Option<Arc<PolicyContent>> {

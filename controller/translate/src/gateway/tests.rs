@@ -4,6 +4,7 @@ mod filters;
 mod guests;
 mod https;
 mod known;
+mod policies;
 mod sessions;
 
 use super::work::{self, Step};

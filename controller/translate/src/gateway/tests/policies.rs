@@ -1,0 +1,62 @@
+//! What Policies cost that rules of routes name.
+
+use super::*;
+
+fn policy(name: &str, fields: &str) -> String {
+    format!(
+        "---\napiVersion: oxigress.io/v1alpha1\nkind: Policy\nmetadata: {{ name: {name}, namespace: a }}\nspec: {{ {fields} }}\n"
+    )
+}
+
+fn bench() -> Bench {
+    let mut bench = Bench::new(options(""));
+    bench.see([class(), gateway(0, [json!({"port": 80})].into_iter(), &json!({"from": "All"}))]);
+    bench.apply("apiVersion: v1\nkind: Service\nmetadata: { name: s, namespace: a }\nspec: { ports: [{ port: 80 }] }");
+    bench
+}
+
+/// A route whose rules, each of one path, name a Policy.
+fn naming(route: &str, policy: &str, rules: usize) -> Seen {
+    let filter = json!({"type": "ExtensionRef",
+        "extensionRef": {"group": "oxigress.io", "kind": "Policy", "name": policy}});
+    let rule = |n| {
+        json!({"matches": [{"path": {"value": format!("/{n}")}}], "filters": [filter],
+            "backendRefs": [{"name": "s", "port": 80}]})
+    };
+    let rules: Vec<_> = (0..rules).map(rule).collect();
+    http_route(("a", route), 0, 1, &[format!("{route}.test")], &json!(rules))
+}
+
+#[test]
+fn a_change_reads_the_routes_again_that_name_the_policy_or_what_it_names() {
+    let mut bench = bench();
+    bench.apply(
+        &[policy("p", "limit-rps: 1"), policy("q", "auth-type: basic, auth-secret: x")].concat(),
+    );
+    bench.see([naming("r", "p", 2), naming("s", "p", 1), naming("t", "q", 1)]);
+    bench.see([http_route(("a", "u"), 0, 1, &["u.test".to_owned()], &json!([{}]))]);
+    work::take(Step::Read);
+    bench.apply(&policy("p", "limit-rps: 2"));
+    assert_eq!(work::take(Step::Read), 2, "p");
+    bench.apply("apiVersion: v1\nkind: Secret\nmetadata: { name: x, namespace: a }\nstringData: { auth: 'a:$apr1$x$y' }");
+    assert_eq!(work::take(Step::Read), 1, "the Secret of q");
+    bench.apply("apiVersion: v1\nkind: Secret\nmetadata: { name: y, namespace: a }\nstringData: { auth: b }");
+    assert_eq!(work::take(Step::Read), 0, "a Secret of none");
+    bench.apply(&policy("p", "limit-rps: 2").replace("namespace: a", "namespace: b"));
+    assert_eq!(work::take(Step::Read), 0, "another namespace's");
+    bench.see([(ObjectRef::new(Kind::Policy, Key::new("a", "p")), None)]);
+    assert_eq!(work::take(Step::Read), 2, "p goes");
+}
+
+#[test]
+fn a_policy_is_charged_for_each_rule_that_names_it() {
+    let mut bench = bench();
+    let networks: Vec<_> = (0..3_000).map(|n| format!("10.{}.{}.0/24", n / 256, n % 256)).collect();
+    bench.apply(&policy("p", &format!("allowlist-source-range: '{}'", networks.join(","))));
+    bench.see([naming("few", "p", 4)]);
+    assert!(bench.route("a", "few").holds);
+    bench.see([naming("many", "p", 100)]);
+    let refused = bench.route("a", "many");
+    assert!(!refused.holds && refused.message.contains("or of filters"), "{refused:?}");
+    assert!(bench.route("a", "few").holds);
+}
