@@ -12,6 +12,7 @@ mod response;
 pub mod route;
 pub mod spans;
 mod uri;
+mod variables;
 
 use crate::conf::Http;
 use crate::parts::{Has, OfRequest};

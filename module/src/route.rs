@@ -91,6 +91,12 @@ fn carry_out<'g>(
     {
         request.count(counters::cell_of(guard, counter));
     }
+    // What the rule's pattern has matched stands in it.
+    if let Some(moved) = &decision.edits.moved
+        && !request.set_uri(&moved.0, &moved.1)
+    {
+        return Answer::Respond(500);
+    }
     let policies = decision.route.policies.clone();
     let route = &decision.route;
     let endpoints = route.destination.as_ref().and_then(|to| to.endpoints);
@@ -104,6 +110,11 @@ fn carry_out<'g>(
     let (captures, error) = (route.captures.as_deref(), route.error.unwrap_or_default());
     let kept = NewRoute { policies, captures, names, endpoint_set, error };
     if !request.set_route(kept) || !edit(request, &decision.edits) {
+        return Answer::Respond(500);
+    }
+    if let Some(variables) = decision.edits.variables.take()
+        && !request.keep_variables(*variables)
+    {
         return Answer::Respond(500);
     }
     if let Some(policies) = request.policies()

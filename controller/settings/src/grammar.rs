@@ -7,6 +7,8 @@ pub mod retries;
 pub mod url;
 
 use oxigress_core::model::policy::Template;
+use oxigress_core::model::policy::script::VARIABLES;
+use oxigress_core::text::template::{Part, parts};
 
 /// A boolean as Go's `strconv.ParseBool` reads it.
 pub fn parse_bool(text: &str) -> Option<bool> {
@@ -24,10 +26,18 @@ pub fn is_plain(text: &str, more: &[u8]) -> bool {
 
 /// A text with variables, of letters, digits and `more`; `Some` says which variable it cannot have.
 pub fn template(text: &str, more: &[u8]) -> Result<Template, Option<String>> {
-    match is_plain(text, more) {
-        true => Template::parse(text).map_err(|why| Some(why.to_string())),
-        false => Err(None),
+    if !is_plain(text, more) {
+        return Err(None);
     }
+    // Those of a snippet are its own.
+    let is_of_snippet = |part: &Part<'_>| match part {
+        Part::Variable(name) => name.to_ascii_lowercase().starts_with(VARIABLES.as_bytes()),
+        Part::Literal(_) | Part::Capture(_) => false,
+    };
+    if parts(text.as_bytes()).any(|part| is_of_snippet(&part)) {
+        return Err(Some(format!("variables that begin with {VARIABLES} cannot be used here")));
+    }
+    Template::parse(text).map_err(|why| Some(why.to_string()))
 }
 
 /// Letters, digits, `-` and `_`.

@@ -29,6 +29,7 @@ mod upstream_tls;
 pub use client_tls::ClientTls;
 pub use reader::IngressContext;
 pub use redirects::Hosts;
+pub use snippet::ServerSnippet;
 
 use crate::backend_ref::BackendRef;
 use crate::patterns::Compiler;
@@ -83,6 +84,8 @@ pub struct HostSettings {
     pub ssl_passthrough: bool,
     /// All locations answer 503, also those of other Ingresses.
     pub closes_host: bool,
+    /// What its server-snippet says.
+    pub server: Option<Arc<ServerSnippet>>,
     /// ingress-nginx would compare all paths as regular expressions.
     pub has_regex: bool,
 }
@@ -180,7 +183,8 @@ fn read_policies(
     tracing::read(reader, &mut policies);
     mirror::read(reader, &mut policies);
     host.client_tls = client_tls::read(reader, compiler);
-    host.closes_host = snippet::read(reader, has_auth, &mut policies);
+    let snippets = snippet::read(reader, has_auth, &mut policies, compiler);
+    (host.closes_host, host.server) = (snippets.closes_host, snippets.server);
     host.has_regex = found.use_regex || policies.rewrite.is_some();
     found.policies = Arc::new(policies);
 }

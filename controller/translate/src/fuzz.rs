@@ -81,28 +81,32 @@ fn fuzz_annotations() {
         let said = pairs(input);
         let all = said.iter().map(|(name, text)| (format!("{PREFIX}/{name}"), (*text).to_owned()));
         let all: BTreeMap<_, _> = all.collect();
+        let both = [false, true]
+            .map(|allows_snippets| Defaults { allows_snippets, ..Defaults::default() });
         WORLD.with(|kept| {
-            let context = IngressContext {
-                world: kept.get_or_init(world),
-                ingress: &Key::new("default", "shop"),
-                defaults: &Defaults::default(),
-                https_port: 443,
-            };
-            let read = annotation::parse(
-                context,
-                &all,
-                PREFIX,
-                &Settings::default(),
-                &mut Compiler::new([]),
-            );
-            closes_or_protects(&said, &read);
-            let json = serde_json::to_vec(&*read.annotations.policies).unwrap();
-            let (again, unknown) = oxigress_core::wire::decode::<Policies>(&json).unwrap();
-            assert_eq!((&again, unknown), (&*read.annotations.policies, 0));
-            for id in ingress::urls(&again) {
-                let (host, _) = url::behind(id).unwrap();
-                assert!(!format!("{host:?}").contains(['$', '@', '\n']), "{id}");
-            }
+            both.iter().for_each(|defaults| {
+                let context = IngressContext {
+                    world: kept.get_or_init(world),
+                    ingress: &Key::new("default", "shop"),
+                    defaults,
+                    https_port: 443,
+                };
+                let read = annotation::parse(
+                    context,
+                    &all,
+                    PREFIX,
+                    &Settings::default(),
+                    &mut Compiler::new([]),
+                );
+                closes_or_protects(&said, &read);
+                let json = serde_json::to_vec(&*read.annotations.policies).unwrap();
+                let (again, unknown) = oxigress_core::wire::decode::<Policies>(&json).unwrap();
+                assert_eq!((&again, unknown), (&*read.annotations.policies, 0));
+                for id in ingress::urls(&again) {
+                    let (host, _) = url::behind(id).unwrap();
+                    assert!(!format!("{host:?}").contains(['$', '@', '\n']), "{id}");
+                }
+            })
         });
     });
 }

@@ -6,6 +6,7 @@
 
 pub mod budget;
 pub mod reviews;
+pub mod snippets;
 
 use crate::patterns::budget::{OF_INGRESS, OF_NAMESPACE};
 use oxigress_core::model::{Invalid, PathPattern};
@@ -93,6 +94,11 @@ impl<'c> Compiler<'c> {
 
     /// Reads the pattern of an annotation; that it is one of [`Searched::ALL`] means that its price is counted.
     pub fn value(&mut self, _: Searched, text: &str) -> Result<(), Invalid> {
+        self.compile(Meaning::Value, text)
+    }
+
+    /// Reads a pattern of a snippet: [`budget::patterns`] finds it there.
+    pub fn snippet(&mut self, text: &str) -> Result<(), Invalid> {
         self.compile(Meaning::Value, text)
     }
 

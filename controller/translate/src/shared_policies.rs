@@ -1,6 +1,6 @@
 //! Policies that Ingresses share: most say the same about requests, or nothing.
 
-use oxigress_core::model::policy::Policies;
+use oxigress_core::model::policy::{Policies, PolicyId};
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Weak};
@@ -33,6 +33,17 @@ impl SharedPolicies {
             self.swept = self.by_hash.len();
         }
     }
+}
+
+/// The id of policies: a digest of what they say; none: they say nothing.
+pub fn id_of(policies: &Policies) -> Option<PolicyId> {
+    if *policies == Policies::default() {
+        return None;
+    }
+    let json = serde_json::to_vec(policies).unwrap_or_default();
+    let digest = openssl::sha::sha256(&json);
+    let digest: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+    PolicyId::parse(digest).ok()
 }
 
 #[cfg(test)]

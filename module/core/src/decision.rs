@@ -13,9 +13,13 @@ mod certificate;
 mod facts;
 mod failure;
 mod listener;
+mod moved;
 mod path_edit;
 pub mod redirect;
 pub mod rewrite;
+mod route;
+mod script;
+mod scripted;
 mod trace;
 mod values;
 
@@ -25,17 +29,20 @@ pub use facts::{
     SplitRequest, Unusable,
 };
 pub use failure::{Failure, Replacement, replace, withheld};
+pub use route::{Backend, Counter, Destination, Route};
 pub use trace::{BackendReason, Reason, Silent, Trace};
 pub use values::{RuleNames, location_path, upstream_name, upstream_name_parts};
 
-use crate::model::policy::{Cors, PathEdit, Policies, Redirect, RedirectTo, Rewrite};
-use crate::patterns::Captures;
+use crate::model::policy::{Cors, PathEdit, Redirect, RedirectTo, Rewrite};
 use crate::policy::cors;
 use crate::record::{RuleView, ServerView, SettingsView};
 use crate::text::template;
 use facts::Parts;
 use listener::FoundHost;
 use rewrite::Rewritten;
+pub use script::Variable;
+use script::{Carried, Move};
+use scripted::Scripted;
 use values::Routed;
 
 /// The verdict about a request, and what carrying it out takes.
@@ -73,6 +80,10 @@ pub enum Answer {
 pub struct Edits {
     /// The path, decoded, and the query that the endpoint gets in place of the client's.
     pub uri: Option<(Vec<u8>, Vec<u8>)>,
+    /// The path, decoded, and the query that a script has found the rule by, in place of the client's.
+    pub moved: Option<Box<(Vec<u8>, Vec<u8>)>>,
+    /// The variables of a script, for texts of later phases.
+    pub variables: Option<Box<Vec<Variable>>>,
     /// Request headers that replace the client's of the same name; an empty value removes them.
     pub request: Vec<(&'static str, Vec<u8>)>,
     /// Headers that the answer gets.
@@ -83,102 +94,6 @@ pub struct Edits {
     pub forgets_session: bool,
 }
 
-/// What holds for a request until it is routed again.
-pub struct Route<'g, G: Generation<'g>> {
-    /// The rule that takes it.
-    pub rule: Option<RuleView<'g>>,
-    /// What the groups of the rule's pattern matched in the path.
-    pub captures: Option<Box<Captures>>,
-    /// The policies of the rule.
-    pub policies: Option<G::Policies>,
-    /// Variables and log lines name the rule. An answer that does not depend on it leaves its names out.
-    pub is_named: bool,
-    /// Who serves; `None`: the request was answered before that mattered.
-    pub destination: Option<Destination<'g, G::Endpoints>>,
-    /// The status that the fallback answers in the place of the rule's own backend.
-    pub error: Option<u16>,
-}
-
-/// The backend that serves a request, with its endpoints as the generation has them.
-#[derive(Clone, Copy)]
-pub struct Destination<'g, E> {
-    /// Which of the backends that the rule may lead to serves.
-    pub backend: Backend<'g>,
-    /// Its endpoints; `None`: there is no backend.
-    pub endpoints: Option<E>,
-}
-
-/// Which of the backends that a rule may lead to serves the request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Backend<'g> {
-    /// Neither the rule nor the settings name a backend.
-    Nobody,
-    /// The one that the rule names.
-    Own,
-    /// The default one, with this id.
-    Default(&'g [u8]),
-    /// An alternative of either, with this id.
-    Alternative(&'g [u8]),
-    /// The fallback that the rule's policies name.
-    Fallback,
-}
-
-/// The cell that counts a request: a place in a record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Counter<R> {
-    /// No rule takes the request.
-    NoRule,
-    /// The rule with this index in the server's record.
-    Rule(R, usize),
-    /// The alternative with this index in the record of the backend that it stands in for.
-    Alternative(R, usize),
-}
-
-impl<'g, G: Generation<'g>> Route<'g, G> {
-    const fn none() -> Self {
-        Route {
-            rule: None,
-            captures: None,
-            policies: None,
-            is_named: false,
-            destination: None,
-            error: None,
-        }
-    }
-
-    /// Id of the backend that serves in the place of the rule's own; empty: the rule's own serves, or nobody.
-    pub fn instead(&self) -> &[u8] {
-        match self.destination.as_ref().map(|to| to.backend) {
-            Some(Backend::Default(id) | Backend::Alternative(id)) => id,
-            Some(Backend::Fallback) => self.fallback().unwrap_or_default(),
-            Some(Backend::Own | Backend::Nobody) | None => b"",
-        }
-    }
-
-    /// Id of the backend that serves; `None`: nobody does.
-    pub fn backend(&self) -> Option<&[u8]> {
-        match self.destination.as_ref()?.backend {
-            Backend::Nobody => None,
-            Backend::Own => self.rule?.backend(),
-            _ => Some(self.instead()),
-        }
-    }
-
-    /// Whether an alternative, such as a canary, serves in the place of the rule's own backend.
-    pub fn is_alternative(&self) -> bool {
-        let destination = self.destination.as_ref();
-        destination.is_some_and(|to| matches!(to.backend, Backend::Alternative(_)))
-    }
-
-    fn source(&self) -> Option<&Policies> {
-        self.policies.as_deref().map(CompiledPolicies::source)
-    }
-
-    fn fallback(&self) -> Option<&[u8]> {
-        Some(self.source()?.fallback.as_ref()?.as_str().as_bytes())
-    }
-}
-
 /// Decides what becomes of a request.
 #[inline]
 pub fn decide<'g, G, F, T>(generation: &G, facts: &F, trace: &mut T) -> Decision<'g, G>
@@ -187,15 +102,46 @@ where
     F: Facts,
     T: Trace,
 {
-    let mut decision = Decision {
-        answer: Answer::Forward,
-        edits: Edits::default(),
-        route: Route::none(),
-        counter: None,
-    };
-    let Decision { answer, edits, route, counter } = &mut decision;
-    *answer = Decider { generation, facts, trace, route, edits, counter }.answer();
-    decision
+    let mut decision = Decision::new();
+    match once(generation, facts, trace, &mut decision, None) {
+        None => decision,
+        Some(moved) => scripted::again(generation, facts, trace, *moved),
+    }
+}
+
+/// Decides by the path that the facts have; where a script sends the request, instead of a decision.
+#[inline]
+fn once<'g, G, F, T>(
+    generation: &G,
+    facts: &F,
+    trace: &mut T,
+    decision: &mut Decision<'g, G>,
+    carried: Option<Box<Carried>>,
+) -> Option<Box<Move>>
+where
+    G: Generation<'g>,
+    F: Facts,
+    T: Trace,
+{
+    let mut moved = None;
+    let Decision { answer, edits, route, counter } = decision;
+    let moved_to = &mut moved;
+    let mut decider =
+        Decider { generation, facts, trace, route, edits, counter, carried, moved: moved_to };
+    *answer = decider.answer();
+    moved
+}
+
+impl<'g, G: Generation<'g>> Decision<'g, G> {
+    #[inline]
+    fn new() -> Self {
+        Decision {
+            answer: Answer::Forward,
+            edits: Edits::default(),
+            route: Route::none(),
+            counter: None,
+        }
+    }
 }
 
 /// A decision while it is made. Its parts are written where they stay: they are too large to be moved for every request.
@@ -206,6 +152,10 @@ struct Decider<'a, 'g, G: Generation<'g>, F, T> {
     route: &'a mut Route<'g, G>,
     edits: &'a mut Edits,
     counter: &'a mut Option<Counter<G::Record>>,
+    /// What a script knew of the request before it sent it here.
+    carried: Option<Box<Carried>>,
+    /// Where a script sends the request.
+    moved: &'a mut Option<Box<Move>>,
 }
 
 impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
@@ -293,16 +243,31 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
             return None;
         }
         // Policies that are named and not there may be those that protect.
-        let Some(policies) = self.generation.policies(rule.policies()) else {
+        let Some(mut policies) = self.generation.policies(rule.policies()) else {
             return Some(self.respond(503, Reason::PoliciesMissing));
         };
+        let mut is_broken_off = false;
+        if policies.source().script.is_some() && !lacks_slash {
+            let scripted = self.scripted(policies, rule);
+            if scripted.answer.is_some() {
+                self.route.policies = Some(scripted.policies);
+                return scripted.answer;
+            }
+            Scripted { policies, is_broken_off, .. } = scripted;
+        }
         // Taken out while they are looked at: what they say changes the rest of the route.
-        let answer = if lacks_slash { None } else { self.answer_of(&policies, rule) };
+        let answer =
+            if lacks_slash { None } else { self.answer_of(&policies, rule, is_broken_off) };
         self.route.policies = Some(policies);
         answer
     }
 
-    fn answer_of(&mut self, policies: &G::Policies, rule: RuleView<'g>) -> Option<Answer> {
+    fn answer_of(
+        &mut self,
+        policies: &G::Policies,
+        rule: RuleView<'g>,
+        is_broken_off: bool,
+    ) -> Option<Answer> {
         let source = policies.source();
         self.trace.policies(source);
         if let Some(status) = source.denied {
@@ -321,8 +286,8 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
             (Some(elsewhere), _) => {
                 Some(self.elsewhere(elsewhere, rule, source.relative_redirects))
             }
-            (None, Some(rewrite)) => self.rewrite(rewrite, rule),
-            (None, None) => None,
+            (None, Some(rewrite)) if !is_broken_off => self.rewrite(rewrite, rule),
+            (None, _) => None,
         }
     }
 

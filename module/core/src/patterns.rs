@@ -97,6 +97,12 @@ impl Budget {
     /// The budget for the header patterns of one request, or for the subject of one certificate.
     pub const OF_VALUES: Budget = Budget::of(1_000_000);
 
+    /// The budget for the patterns of all scripts of one request.
+    pub const OF_SCRIPTS: Budget = Budget::of(600_000);
+
+    /// The budget for the paths of a request that a script has given another path.
+    pub const OF_MOVED_PATH: Budget = Budget::of(20_000);
+
     const fn of(steps: u64) -> Self {
         const EMPTY: Bill = Bill::empty();
         Budget { steps, scarce: FREE, may_compile: true, bill: EMPTY }
@@ -189,6 +195,13 @@ impl Patterns {
         }
     }
 
+    /// The captures of a pattern of a user that is found in `value`, which may be as long as a header line.
+    fn search_captures(&self, pattern: &[u8], value: &[u8], budget: &mut Budget) -> Decided {
+        let mut kept = self.searched.try_borrow_mut().map_err(|_| NoAnswer)?;
+        let (compiled, scratch) = kept.get(pattern, budget).ok_or(NoAnswer)?;
+        captures(compiled, value, Anchored::No, scratch, budget).ok_or(NoAnswer)
+    }
+
     /// These patterns for a namespace, which has its share of the worker's time.
     pub fn of<'p>(&'p self, namespace: &'p [u8]) -> NamespacePatterns<'p> {
         NamespacePatterns { patterns: self, namespace }
@@ -204,14 +217,15 @@ impl Patterns {
     pub fn captures(&self, pattern: &[u8], path: &[u8], budget: &mut Budget) -> Decided {
         let mut kept = self.of_paths.try_borrow_mut().map_err(|_| NoAnswer)?;
         let (compiled, scratch) = kept.get(pattern, budget).ok_or(NoAnswer)?;
-        captures(compiled, path, scratch, budget).ok_or(NoAnswer)
+        captures(compiled, path, Anchored::Yes, scratch, budget).ok_or(NoAnswer)
     }
 }
 
-/// The captures of a pattern of paths; the outer `None` if they cannot be decided within the budget.
+/// The captures of a pattern; the outer `None` if they cannot be decided within the budget.
 fn captures(
     compiled: &Compiled,
     path: &[u8],
+    anchored: Anchored,
     scratch: &mut Scratch,
     budget: &mut Budget,
 ) -> Option<Option<Captures>> {
@@ -223,7 +237,7 @@ fn captures(
     };
     if let Some(program) = counted {
         budget.spend(TRY_STEPS)?;
-        let is_found = run(program, path, true, scratch, budget)?;
+        let is_found = run(program, path, anchored == Anchored::Yes, scratch, budget)?;
         let memory = &scratch.backtracking;
         // The slots behind the groups' are the loops'.
         let span = |group| memory.group(group).filter(|_| group < program.groups);
@@ -231,7 +245,7 @@ fn captures(
     }
     budget.spend(cost)?;
     let mut slots: Slots = [None; 2 * GROUPS];
-    let input = Input::new(path).anchored(Anchored::Yes);
+    let input = Input::new(path).anchored(anchored);
     // An engine accepts no more slots than its pattern has.
     let own = slots.get_mut(..compiled.slots)?;
     let is_found = scratch.search(&compiled.engine, &input, own);
@@ -255,6 +269,11 @@ impl NamespacePatterns<'_> {
     /// As [`Patterns::captures`], with a small budget where the namespace has exhausted its share.
     pub fn captures(&self, pattern: &[u8], path: &[u8], budget: &mut Budget) -> Decided {
         self.charged(budget, |budget| self.patterns.captures(pattern, path, budget))
+    }
+
+    /// The captures of a pattern that is found in a value, with a small budget where the namespace has exhausted its share.
+    pub fn search(&self, pattern: &[u8], value: &[u8], budget: &mut Budget) -> Decided {
+        self.charged(budget, |budget| self.patterns.search_captures(pattern, value, budget))
     }
 
     fn charged<T>(&self, budget: &mut Budget, run: impl FnOnce(&mut Budget) -> T) -> T {

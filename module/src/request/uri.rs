@@ -2,6 +2,7 @@
 
 use crate::request::Request;
 use crate::system::log::Seldom;
+use oxigress_core::model::policy::script::VARIABLES;
 use oxigress_core::text::query;
 use oxigress_core::text::template::{MAX_BYTES_OF_REQUEST, Values};
 use std::borrow::Cow;
@@ -47,7 +48,13 @@ impl Values for Request<'_> {
             }
             name => match name.strip_prefix(b"arg_") {
                 Some(name) => query::parameter(self.args(), name).map(Cow::Borrowed),
-                None => Request::variable(self, name).map(Cow::Borrowed),
+                None => match Request::variable(self, name) {
+                    // A script's, which nginx does not know.
+                    None if name.starts_with(VARIABLES.as_bytes()) => {
+                        self.script_variable(name).map(Cow::Borrowed)
+                    }
+                    value => value.map(Cow::Borrowed),
+                },
             },
         }
     }

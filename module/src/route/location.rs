@@ -257,6 +257,7 @@ fn has_own(policies: &Policies) -> bool {
         path_edit: _,
         keeps_trailing_slash: _,
         rewrite: _,
+        script: _,
         upstream_host: _,
         cors: _,
         access: _,

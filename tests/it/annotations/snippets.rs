@@ -1,5 +1,5 @@
 //! Snippets mean what they mean to nginx: each of `tables/snippets.txt` is tried twice, pasted into a stock nginx.conf and
-//! as `configuration-snippet` of an Ingress, with the same requests, and the answers are compared.
+//! as `configuration-snippet` and `server-snippet` of an Ingress, with the same requests, and the answers are compared.
 
 use anyhow::{Context, Result, ensure};
 use oxigress_tests::client::{Address, Request, Response, send};
@@ -21,6 +21,8 @@ struct Case {
     ours: String,
     /// In the stock nginx.conf, which has no headers-more.
     stock: String,
+    /// Around the location, of both.
+    server: String,
     /// Method, target and headers.
     requests: Vec<String>,
 }
@@ -31,7 +33,13 @@ fn cases() -> Result<Vec<Case>> {
     for line in TABLE.lines().filter(|line| !line.starts_with("## ")) {
         if let Some(name) = line.strip_prefix("=== ") {
             let (name, empty) = (name.to_owned(), String::new);
-            all.push(Case { name, ours: empty(), stock: empty(), requests: Vec::new() });
+            all.push(Case {
+                name,
+                ours: empty(),
+                stock: empty(),
+                server: empty(),
+                requests: Vec::new(),
+            });
             part = "snippet";
             continue;
         }
@@ -40,6 +48,7 @@ fn cases() -> Result<Vec<Case>> {
             (Some(name), _) => part = name,
             (None, "snippet") => writeln!(case.ours, "{line}")?,
             (None, "stock") => writeln!(case.stock, "{line}")?,
+            (None, "server") => writeln!(case.server, "{line}")?,
             (None, "requests") if line.is_empty() => {}
             (None, "requests") => case.requests.push(line.to_owned()),
             (None, part) => anyhow::bail!("{}: no part {part}", case.name),
@@ -65,11 +74,11 @@ fn stock(directory: &Directory, cases: &[Case], endpoint: &Endpoint, port: u16) 
         writeln!(text, "{module}_temp_path {module};")?;
     }
     for (number, case) in cases.iter().enumerate() {
-        let (to, snippet) = (endpoint.address, &case.stock);
+        let (to, snippet, around) = (endpoint.address, &case.stock, &case.server);
         writeln!(
             text,
             "server {{\nlisten 127.0.0.1:{port};\nserver_name s{number}.test;\nproxy_http_version 1.1;\n\
-             proxy_buffering off;\nlocation / {{\nproxy_pass http://{to};\n{snippet}}}\n}}"
+             proxy_buffering off;\n{around}location / {{\nproxy_pass http://{to};\n{snippet}}}\n}}"
         )?;
     }
     Nginx::start(directory, &(text + "}\n"), 1)
@@ -85,11 +94,13 @@ fn product(directory: &Directory, cases: &[Case], endpoint: Endpoint) -> Result<
              data: { allow-snippet-annotations: \"true\" }\n";
     for (number, case) in cases.iter().enumerate() {
         let snippet = serde_json::Value::from(case.ours.as_str());
+        let around = serde_json::Value::from(case.server.as_str());
         writeln!(
             text,
             "---\napiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata:\n  name: s{number}\n  namespace: default\n  \
              annotations:\n    kubernetes.io/ingress.class: nginx\n    \
-             nginx.ingress.kubernetes.io/configuration-snippet: {snippet}\nspec:\n  rules:\n  - host: s{number}.test\n    \
+             nginx.ingress.kubernetes.io/configuration-snippet: {snippet}\n    \
+             nginx.ingress.kubernetes.io/server-snippet: {around}\nspec:\n  rules:\n  - host: s{number}.test\n    \
              http:\n      paths:\n      - {{ path: /, pathType: Prefix, backend: {{ service: {{ name: shop, port: {{ \
              number: 80 }} }} }} }}"
         )?;

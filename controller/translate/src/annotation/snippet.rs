@@ -8,15 +8,22 @@
 
 mod headers;
 mod location;
+mod names;
 mod networks;
+mod script;
+mod server;
 mod values;
 
+pub use server::ServerSnippet;
+
 use super::reader::Reader;
+use crate::patterns::Compiler;
 use location::{Left, Loss};
 use oxigress_core::model::policy::Policies;
 use oxigress_core::model::shorten;
 use oxigress_objects::verdict::Note;
 use oxigress_settings::grammar::directives::{self, Directive};
+use std::sync::Arc;
 
 /// Directives that keep nobody out; any other may.
 const HARMLESS: [&str; 34] = [
@@ -109,63 +116,94 @@ const SNIPPETS: [&str; 5] = [
     "stream-snippet",
 ];
 
-/// Says what is in them; answers whether one of them protects the whole host. `has_auth`: an auth server is asked, by
-/// this Ingress or by the ConfigMap.
-pub fn read(reader: &mut Reader<'_>, has_auth: bool, policies: &mut Policies) -> bool {
-    let mut closes_host = false;
+/// What snippets say about the hosts of an Ingress.
+#[derive(Debug, Default)]
+pub struct OfHosts {
+    /// One of them protects the whole host, and cannot be honoured.
+    pub closes_host: bool,
+    /// What the server-snippet says.
+    pub server: Option<Arc<ServerSnippet>>,
+}
+
+/// Says what is in them. `has_auth`: an auth server is asked, by this Ingress or by the ConfigMap.
+pub fn read(
+    reader: &mut Reader<'_>,
+    has_auth: bool,
+    policies: &mut Policies,
+    compiler: &mut Compiler<'_>,
+) -> OfHosts {
+    let mut hosts = OfHosts::default();
     for name in SNIPPETS {
         let Some(text) = reader.text(name).filter(|text| !text.is_empty()) else { continue };
         if name == "auth-snippet" && !has_auth {
             reader.warn(name, "has no effect without auth-url: no auth server is asked");
             continue;
         }
-        let (all, protecting) = match name {
-            "modsecurity-snippet" => rules(text),
+        match name {
             "configuration-snippet" if reader.context.defaults.allows_snippets => {
-                translate(reader, text, policies);
-                continue;
+                translate(reader, text, policies, compiler);
             }
-            _ => match directives::parse(text) {
-                Ok(directives) => {
-                    if name == "configuration-snippet" {
-                        withhold_headers(reader, &directives, policies);
-                    }
-                    found(name, &directives)
-                }
-                // A stream has no part in what a location serves.
-                Err(why) if name == "stream-snippet" => {
-                    reader.warn(
-                        name,
-                        &format!("it is ignored, because it is not valid nginx syntax: {why}"),
-                    );
-                    continue;
-                }
-                Err(why) => {
-                    let why =
-                        format!("it is not valid nginx syntax ({why}), and it may restrict access");
-                    reader.close(name, &why, "correct it");
-                    closes_host |= name == "server-snippet";
-                    continue;
-                }
-            },
-        };
-        if protecting.is_empty() {
-            reader.notes.push(Note::warning(format!(
-                "annotation {name}: directives are not passed to nginx and are ignored: {all}"
-            )));
-        } else {
-            let why = format!(
-                "directives are not passed to nginx, and some of them may restrict access ({protecting})"
-            );
-            reader.close(name, &why, "replace them with annotations, or remove them");
-            closes_host |= name == "server-snippet";
+            "server-snippet" if reader.context.defaults.allows_snippets => {
+                let read = server::read(reader, text, compiler);
+                hosts.closes_host |= read.is_none();
+                hosts.server = read.flatten().map(Arc::new);
+            }
+            _ => {
+                let closes = leave_out(reader, name, text, policies);
+                hosts.closes_host |= closes && name == "server-snippet";
+            }
         }
     }
-    closes_host
+    hosts
+}
+
+/// Says what a snippet has that is not in the dialect as a whole; whether it closes.
+fn leave_out(
+    reader: &mut Reader<'_>,
+    name: &'static str,
+    text: &str,
+    policies: &mut Policies,
+) -> bool {
+    let (all, protecting) = match directives::parse(text) {
+        _ if name == "modsecurity-snippet" => rules(text),
+        Ok(directives) => {
+            if name == "configuration-snippet" {
+                withhold_headers(reader, &directives, policies);
+            }
+            found(name, &directives)
+        }
+        // A stream has no part in what a location serves.
+        Err(why) if name == "stream-snippet" => {
+            let why = format!("it is ignored, because it is not valid nginx syntax: {why}");
+            reader.warn(name, &why);
+            return false;
+        }
+        Err(why) => {
+            let why = format!("it is not valid nginx syntax ({why}), and it may restrict access");
+            reader.close(name, &why, "correct it");
+            return true;
+        }
+    };
+    if protecting.is_empty() {
+        reader.notes.push(Note::warning(format!(
+            "annotation {name}: directives are not passed to nginx and are ignored: {all}"
+        )));
+        return false;
+    }
+    let why = format!(
+        "directives are not passed to nginx, and some of them may restrict access ({protecting})"
+    );
+    reader.close(name, &why, "replace them with annotations, or remove them");
+    true
 }
 
 /// Puts what a text says about locations into the policies, and says what it leaves out.
-fn translate(reader: &mut Reader<'_>, text: &str, policies: &mut Policies) {
+fn translate(
+    reader: &mut Reader<'_>,
+    text: &str,
+    policies: &mut Policies,
+    compiler: &mut Compiler<'_>,
+) {
     let name = "configuration-snippet";
     let all = match directives::parse(text) {
         Ok(all) => all,
@@ -174,7 +212,7 @@ fn translate(reader: &mut Reader<'_>, text: &str, policies: &mut Policies) {
             return reader.close(name, &why, "correct it");
         }
     };
-    for Left { directive, why, loss } in location::apply(&all, policies) {
+    for Left { directive, why, loss } in location::apply(&all, policies, compiler) {
         let (line, shown) = (directive.line, shorten(&directive.name));
         let why = why.unwrap_or_else(|| "this directive is not supported in snippets".to_owned());
         let protecting = match loss {

@@ -337,7 +337,13 @@ pub const ROWS: &[Row] = &[
         ),
     ),
     row("modsecurity-snippet", Snippets, SNIPPET),
-    row("server-snippet", Snippets, SNIPPET),
+    row(
+        "server-snippet",
+        Snippets,
+        Different(
+            "where snippets are allowed, a dialect becomes policies of all paths of the hosts that its namespace owns",
+        ),
+    ),
     row("stream-snippet", Snippets, SNIPPET),
 ];
 

@@ -6,6 +6,7 @@
 mod backends;
 mod ids;
 mod paths;
+mod server;
 mod tls;
 
 pub use ids::Ids;
@@ -25,6 +26,7 @@ use oxigress_core::model::{
 use oxigress_objects::verdict::Note;
 use oxigress_objects::{Key, Kind, ObjectRef};
 use oxigress_settings::Settings;
+use server::OfServer;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -349,11 +351,12 @@ impl<'a> Merge<'a> {
         let winners = std::mem::take(&mut self.winners);
         let denied = Arc::new(Policies { denied: Some(503), ..Policies::default() });
         let mut ids = Ids::default();
+        let mut server = OfServer::new(&self.view.owner);
         let rules = winners.iter().map(|(pattern, winner)| {
             let closer = winner.closer.or(winner.by.is_closed().then_some(winner.by));
             let policies = match closer.is_some() {
                 true => denied.clone(),
-                false => winner.policies.clone(),
+                false => server.inherited(&winner.policies),
             };
             let id = ids.of(&policies);
             self.take_policies(winner, id.as_ref(), policies);
@@ -367,6 +370,7 @@ impl<'a> Merge<'a> {
             Rule { path: pattern.clone(), backend, origin, policy, policies: id, selection: None }
         });
         let mut rules: Vec<_> = rules.collect();
+        self.take_server(&server);
         rules.extend(self.has_open_well_known.then(open_well_known));
         self.name_paths_without_canary(&winners);
         self.name_paths_without_cookie(&winners);

@@ -247,11 +247,14 @@ impl<'a> HostView<'a> {
             || older.age() > younger.age()
     }
 
-    /// Ingresses of other namespaces that want client certificates which the owner does not ask for: nobody may see
-    /// their paths without.
+    /// Ingresses of other namespaces that want client certificates which the owner does not ask for, or a server-snippet that may
+    /// protect: nobody may see their paths without.
     pub fn unprotected(&self) -> BTreeSet<&'a Key> {
         let owner = self.owner.merged();
-        let is_unprotected = |by: &&&Claims| lacks_client(&by.host_settings.0, &owner);
+        let is_unprotected = |by: &&&Claims| {
+            let said = &by.host_settings.0;
+            lacks_client(said, &owner) || said.server.as_ref().is_some_and(|server| server.protects)
+        };
         self.other_namespaces.iter().filter(is_unprotected).map(|by| &by.key).collect()
     }
 
@@ -312,8 +315,15 @@ fn ignored(
     whose: &str,
 ) -> Vec<Note> {
     // Every field is named here: a new one has to be decided about.
-    let HostSettings { tls, hosts, client_tls, ssl_passthrough, closes_host: _, has_regex: _ } =
-        said;
+    let HostSettings {
+        tls,
+        hosts,
+        client_tls,
+        ssl_passthrough,
+        server,
+        closes_host: _,
+        has_regex: _,
+    } = said;
     let Hosts { app_root, from_to_www, aliases } = hosts;
     let ClientTls { ciphers, prefers_server_ciphers, client: _ } = client_tls;
     let is_alias = |alias: &HostPattern| alias == host || owner.hosts.aliases.contains(alias);
@@ -328,6 +338,7 @@ fn ignored(
                 && *prefers_server_ciphers != owner.client_tls.prefers_server_ciphers,
         ),
         ("ssl-passthrough", *ssl_passthrough && !owner.ssl_passthrough),
+        ("server-snippet", server.as_ref().is_some_and(|server| !server.protects)),
     ];
     let remedy = "set it there, or use a host of your own";
     let ignored = all.into_iter().filter(|(_, is_ignored)| *is_ignored);
@@ -336,12 +347,7 @@ fn ignored(
             Note::rejected(format!("annotation {name}: {whose}, so it is ignored: {remedy}"))
         })
         .collect();
-    if lacks_client(said, owner) {
-        notes.push(Note::rejected(format!(
-            "annotation auth-tls-secret: {whose}, which does not ask for these certificates, so its locations answer \
-             503: {remedy}"
-        )));
-    }
+    notes.extend(closed(said, owner, whose, remedy));
     let names_host =
         |tls: &Tls| tls.hosts.iter().any(|name| name.trim_end_matches('.') == host.as_str());
     if tls.iter().any(names_host) {
@@ -351,6 +357,24 @@ fn ignored(
                 "spec.tls: {whose}: clients are shown the certificate of that namespace"
             )),
         });
+    }
+    notes
+}
+
+/// What may protect and has no effect, so that its paths are closed.
+fn closed(said: &HostSettings, owner: &HostSettings, whose: &str, remedy: &str) -> Vec<Note> {
+    let mut notes = Vec::new();
+    if lacks_client(said, owner) {
+        notes.push(Note::rejected(format!(
+            "annotation auth-tls-secret: {whose}, which does not ask for these certificates, so its locations answer \
+             503: {remedy}"
+        )));
+    }
+    if said.server.as_ref().is_some_and(|server| server.protects) {
+        notes.push(Note::rejected(format!(
+            "annotation server-snippet: {whose}, so it is ignored, and its locations answer 503, because some of its directives \
+             may restrict access: {remedy}"
+        )));
     }
     notes
 }

@@ -4,11 +4,12 @@
 //! Errors:  the newest Ingresses of a namespace that asks for more are over the budget; the others are not touched.
 
 use crate::age::Age;
-use crate::patterns::{Meaning, Searched};
+use crate::patterns::{Meaning, Searched, snippets};
 use oxigress_core::model::Invalid;
 use oxigress_core::patterns::{is_plain, price_of, price_of_reading};
 use oxigress_objects::ingress::{Ingress, PathType};
 use oxigress_objects::{Key, Name};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What the patterns of one Ingress may cost: some 3,000 ordinary ones.
@@ -41,14 +42,20 @@ pub fn price(ingress: &Ingress, prefix: &str) -> u64 {
 pub fn patterns<'i>(
     ingress: &'i Ingress,
     prefix: &str,
-) -> impl Iterator<Item = (Meaning, &'i str)> {
+) -> impl Iterator<Item = (Meaning, Cow<'i, str>)> {
     let values = Searched::ALL.into_iter().filter_map(move |searched| {
         let name = format!("{prefix}/{}", searched.annotation());
-        Some((Meaning::Value, ingress.annotations.get(&name)?.trim()))
+        Some((Meaning::Value, Cow::Borrowed(ingress.annotations.get(&name)?.trim())))
     });
+    let texts = snippets::WITH_PATTERNS
+        .into_iter()
+        .filter_map(move |name| ingress.annotations.get(&format!("{prefix}/{name}")));
+    let found = texts.flat_map(|text| snippets::patterns(text));
+    let found = found.map(|text| (Meaning::Value, Cow::Owned(text)));
     let paths = ingress.rules.iter().flat_map(|rule| &rule.paths);
     let paths = paths.filter(|path| path.path_type != PathType::Exact && !is_plain(&path.path));
-    values.chain(paths.map(|path| (Meaning::Path, path.path.as_str())))
+    let paths = paths.map(|path| (Meaning::Path, Cow::Borrowed(path.path.as_str())));
+    values.chain(found).chain(paths)
 }
 
 /// The same by the prices that `price_of` knows.
@@ -63,7 +70,7 @@ pub fn price_by(
         && let Some((meaning, text)) = all.next()
     {
         // What is refused is not compiled, but it was read.
-        let price = price_of(meaning, text).unwrap_or_else(|_| price_of_reading(text));
+        let price = price_of(meaning, &text).unwrap_or_else(|_| price_of_reading(&text));
         sum = sum.saturating_add(price);
     }
     sum.min(OF_INGRESS)

@@ -4,7 +4,7 @@ pub use crate::balancer::split::Request as SplitRequest;
 
 use crate::balancer::split;
 use crate::model::policy::{Policies, TlsPolicy};
-use crate::patterns::Patterns;
+use crate::patterns::{Budget, Patterns};
 use crate::policy::cors::Origins;
 use crate::record::{Kind, Records, RequestParts, SettingsView};
 use crate::router::{self, ServerMatch, tls};
@@ -54,6 +54,11 @@ pub trait Facts: split::Request {
     fn certificate(&self) -> Option<Shown>;
     /// The subject of that certificate.
     fn certificate_subject(&self) -> Option<&[u8]>;
+    /// What the patterns of its path may cost.
+    #[inline]
+    fn path_budget(&self) -> Budget {
+        Budget::OF_PATH
+    }
 }
 
 /// What the client of a connection has shown in the handshake.
@@ -87,6 +92,10 @@ impl<F: Facts> RequestParts for Parts<'_, F> {
 
     fn random(&self) -> u64 {
         self.0.random()
+    }
+
+    fn path_budget(&self) -> Budget {
+        self.0.path_budget()
     }
 }
 

@@ -76,6 +76,17 @@ pub fn with_slash(origin: Option<&[u8]>, path: &[u8], args: &[u8]) -> Vec<u8> {
     location
 }
 
+/// The value of `Location` for a client that is sent to a path, decoded, with this query; without an origin the path alone.
+pub(super) fn to_path(origin: Option<&[u8]>, path: &[u8], args: &[u8]) -> Vec<u8> {
+    let mut location = origin.unwrap_or_default().to_vec();
+    rewrite::escape_path(path, &mut location);
+    if !args.is_empty() {
+        location.push(b'?');
+        location.extend_from_slice(args);
+    }
+    location
+}
+
 fn without_slash(target: &[u8]) -> &[u8] {
     target.strip_suffix(b"/").unwrap_or(target)
 }

@@ -32,7 +32,15 @@ pub struct Refused;
 
 /// Works the target out. `args` is the client's query.
 pub fn apply(rewrite: &Rewrite, args: &[u8], values: &impl Values) -> Result<Rewritten, Refused> {
-    let text = rewrite.target.as_str();
+    apply_text(rewrite.target.as_str(), args, values)
+}
+
+/// The same for the text of a target.
+pub(super) fn apply_text(
+    text: &str,
+    args: &[u8],
+    values: &impl Values,
+) -> Result<Rewritten, Refused> {
     let (kept, keeps_args) = match text.strip_suffix('?') {
         Some(kept) => (kept, false),
         None => (text, true),

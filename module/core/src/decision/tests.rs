@@ -37,7 +37,7 @@ pub fn generation(records: &Encoded) -> Offline<'_, &Encoded, Counting> {
 
 /// A request with everything that a connection may say about it.
 #[derive(Clone, Debug)]
-struct Generated {
+pub(super) struct Generated {
     host: &'static str,
     path: String,
     args: &'static str,
@@ -51,6 +51,26 @@ struct Generated {
     shown: Shown,
     subject: &'static str,
     random: u64,
+}
+
+impl Generated {
+    /// A plain request for a path of `a.test`.
+    pub fn of(path: &str, args: &'static str, origin: Option<&'static str>) -> Self {
+        Generated {
+            host: "a.test",
+            path: path.into(),
+            args,
+            method: "GET",
+            headers: origin.map(|origin| ("origin", origin)).into_iter().collect(),
+            cookie: None,
+            is_tls: true,
+            client_scheme: "https",
+            was_asked: true,
+            shown: Shown::Nothing,
+            subject: "",
+            random: 0,
+        }
+    }
 }
 
 impl crate::balancer::split::Request for Generated {
@@ -199,6 +219,9 @@ fn rules() -> impl Strategy<Value = Vec<Value>> {
         "no-fallback",
         "port",
         "missing",
+        "script",
+        "circle",
+        "of-server",
     ];
     let policies = proptest::option::of(proptest::sample::select(policies.to_vec()));
     let https = proptest::sample::select(&["never", "with_certificate", "always"][..]);
@@ -250,6 +273,17 @@ fn policies() -> Value {
         "fallback": {"fallback": "own"},
         "no-fallback": {"fallback": "empty"},
         "port": {"redirect_port": 8443, "relative_redirects": true},
+        "script": {"script": {"steps": [
+            {"if": {"test": {"value": "$args", "equals": "q=1"}, "then": [{"answer": {"code": 403}}]}},
+            {"rewrite": {"pattern": "^/a(.*)", "target": "/b$1", "then": "last"}},
+        ]}},
+        "circle": {"script": {"steps": [{"rewrite": {"pattern": "^", "target": "/a/b"}}]}},
+        "of-server": {"script": {"server": "server"}},
+        "server": {"script": {
+            "owner": "n",
+            "steps": [{"rewrite": {"pattern": "^/b/a", "target": "/ab"}}],
+            "locations": [{"at": {"prefix": "/a/"}, "policies": "denied"}],
+        }},
     })
 }
 

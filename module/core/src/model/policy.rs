@@ -11,6 +11,7 @@ mod access;
 mod proxy;
 mod redirection;
 mod response;
+pub mod script;
 mod templates;
 mod text;
 mod tls;
@@ -26,6 +27,7 @@ pub use proxy::{
 };
 pub use redirection::{PathEdit, RedirectTo};
 pub use response::{EditAction, ResponseEdit};
+pub use script::Script;
 pub use text::{HeaderName, HeaderPattern, HeaderValue, Template};
 pub use tls::{ClientCertificates, TlsPolicy, VerifyClient};
 pub use tracing::{Propagation, Sampling, Tracing};
@@ -65,6 +67,9 @@ pub struct Policies {
     /// The path and query that the endpoint sees.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rewrite: Option<Rewrite>,
+    /// Steps before all else that these policies answer, as nginx's rewrite module takes them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub script: Option<Box<Script>>,
     /// `Host` as the endpoint sees it; absent: the client's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub upstream_host: Option<Template>,
@@ -280,6 +285,7 @@ impl Policies {
             redirect_port: _,
             relative_redirects: _,
             rewrite: _,
+            script: _,
             upstream_host: _,
             cors: _,
             limits: _,

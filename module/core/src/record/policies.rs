@@ -3,7 +3,7 @@
 use super::definition::Record;
 use super::definition::{Checks, Fault};
 use super::{check_json, decode_json, encode_json};
-use crate::model::policy::{Limits, Policies, PolicyId, Proxy, UpstreamTls};
+use crate::model::policy::{Limits, Policies, PolicyId, Proxy, Script, UpstreamTls};
 use crate::text::template::cost;
 
 /// The kind of record that holds policies. A rule whose policies have no record answers 503.
@@ -35,6 +35,7 @@ pub fn check_policies(policies: &Policies, checks: &dyn Checks) -> Result<(), Fa
     check_size(policies)?;
     check_cost(policies)?;
     policies.limits.as_ref().map_or(Ok(()), check_limits)?;
+    policies.script.as_ref().map_or(Ok(()), |script| check_script(script))?;
     let Some(proxy) = &policies.proxy else { return Ok(()) };
     check_buffer("/proxy/buffer_bytes", proxy.buffer_bytes)?;
     check_buffer("/proxy/body_buffer_bytes", proxy.body_buffer_bytes)?;
@@ -87,6 +88,21 @@ fn check_cost(policies: &Policies) -> Result<(), Fault> {
         true => Err(Fault::new(
             "",
             "the variables of all its texts together take too long to look up: use fewer cookies, parameters and headers",
+        )),
+    }
+}
+
+fn check_script(script: &Script) -> Result<(), Fault> {
+    let counts = [
+        ("steps", script.step_count(), Script::MAX_STEPS),
+        ("locations", script.locations.len(), Script::MAX_LOCATIONS),
+        ("patterns", script.patterns().len(), Script::MAX_PATTERNS),
+    ];
+    match counts.into_iter().find(|(_, count, most)| count > most) {
+        None => Ok(()),
+        Some((what, count, most)) => Err(Fault::new(
+            "/script",
+            format!("{count} {what}, at most {most} are taken: use fewer"),
         )),
     }
 }

@@ -92,8 +92,8 @@ const NAMES: [&str; 61] = [
     "uri",
 ];
 
-/// Prefixes of variables whose name continues with that of a parameter, cookie or header.
-const PREFIXES: [&str; 3] = ["arg_", "cookie_", "http_"];
+/// Prefixes of variables whose name continues with that of a parameter, cookie, header or variable of a script.
+const PREFIXES: [&str; 4] = ["arg_", "cookie_", "http_", "snippet_"];
 
 /// Whether a text of a user may have this variable.
 pub fn is_allowed(name: &[u8]) -> bool {

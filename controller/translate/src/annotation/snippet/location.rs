@@ -7,12 +7,15 @@
 //! Source:  nginx's directives; docs/snippets.md.
 
 use super::headers;
+use super::names::Names;
 use super::networks::Networks;
+use super::script;
 use super::values::{Not, Result, flag, impossible, millis, size};
 use crate::annotation::proxying;
+use crate::patterns::Compiler;
 use oxigress_core::model::policy::{
     Access, HeaderValue, HttpVersion, Limits, Policies, Proxy, ProxyRedirect, Redirect,
-    Replacement, Template,
+    Replacement, Script, Template,
 };
 use oxigress_settings::grammar::directives::Directive;
 use oxigress_settings::grammar::retries;
@@ -20,20 +23,51 @@ use oxigress_settings::grammar::retries;
 pub use super::values::{Left, Loss};
 
 /// Puts what the directives say into the policies; answers those that it leaves out.
-pub fn apply<'d>(directives: &'d [Directive], policies: &mut Policies) -> Vec<Left<'d>> {
+pub fn apply<'d>(
+    directives: &'d [Directive],
+    policies: &mut Policies,
+    compiler: &mut Compiler<'_>,
+) -> Vec<Left<'d>> {
+    let mut names = Names::of('l', directives);
+    let mut left = Vec::new();
+    if script::is_needed(directives) {
+        let has_rewrite = policies.rewrite.is_some();
+        let (steps, lost) = script::read_all(directives, &mut names, has_rewrite, compiler);
+        left = lost;
+        if !steps.is_empty() {
+            policies.script = Some(Box::new(Script { steps, ..Script::default() }));
+        }
+    }
+    left.extend(apply_plain(directives, &names, policies));
+    left
+}
+
+/// Puts what those directives say into the policies that are no steps.
+pub fn apply_plain<'d>(
+    directives: &'d [Directive],
+    names: &Names,
+    policies: &mut Policies,
+) -> Vec<Left<'d>> {
     let (mut left, mut networks) = (Vec::new(), Networks::default());
     let mut is_answered = policies.denied.is_some() || policies.redirect.is_some();
-    for directive in directives {
-        let words: Vec<&str> = directive.arguments.iter().map(String::as_str).collect();
-        let read = match (&directive.block, directive.name.as_str()) {
+    let has_steps = script::is_needed(directives);
+    for directive in directives.iter().filter(|one| !has_steps || !script::is_step(one)) {
+        let words = names.words(&directive.arguments);
+        let read = match (&directive.block, &words) {
             (Some(_), _) => Err(Not::Known),
-            (None, "allow") => networks.add(true, &words),
-            (None, "deny") => networks.add(false, &words),
-            (None, "return") if is_answered => {
-                Err(Not::Needed("an earlier `return` or redirect already answers"))
+            (None, Err(why)) => impossible(why.clone()),
+            (None, Ok(words)) => {
+                let words: Vec<&str> = words.iter().map(|word| &**word).collect();
+                match directive.name.as_str() {
+                    "allow" => networks.add(true, &words),
+                    "deny" => networks.add(false, &words),
+                    "return" if is_answered => {
+                        Err(Not::Needed("an earlier `return` or redirect already answers"))
+                    }
+                    "return" => answer(&words, policies).map(|()| is_answered = true),
+                    name => one(name, &words, policies),
+                }
             }
-            (None, "return") => answer(&words, policies).map(|()| is_answered = true),
-            (None, name) => one(name, &words, policies),
         };
         let (why, loss) = match read {
             Ok(()) => continue,
@@ -230,7 +264,7 @@ mod tests {
 
     fn read_onto(mut policies: Policies, text: &str) -> (String, Vec<String>) {
         let all = parse(text).unwrap();
-        let left = apply(&all, &mut policies).into_iter().map(|left| {
+        let left = apply(&all, &mut policies, &mut Compiler::new([])).into_iter().map(|left| {
             let why = left.why.as_deref().unwrap_or("not known").to_owned();
             let loss = match left.loss {
                 Loss::Nothing => "idle ",
@@ -261,6 +295,14 @@ mod tests {
             ),
             ("return 403;", r#"{"denied":403}"#),
             (
+                "if ($arg_a != b) { return 403; }",
+                r#"{"script":{"steps":[{"if":{"test":{"value":"$arg_a","equals":"b","negated":true},"then":[{"answer":{"code":403}}]}}]}}"#,
+            ),
+            (
+                "set $A 1; rewrite ^/a(.*)$ /b$1 last; proxy_set_header X-A ${a}x;",
+                r#"{"script":{"steps":[{"set":{"name":"snippet_l_a","value":"1"}},{"rewrite":{"pattern":"^/a(.*)$","target":"/b$1","then":"last"}}]},"request_headers":[{"name":"X-A","value":"${snippet_l_a}x"}]}"#,
+            ),
+            (
                 "return 301 https://$host/x; return 403;",
                 r#"{"redirect":{"code":301,"location":"https://$host/x"}}"#,
             ),
@@ -282,7 +324,11 @@ mod tests {
     fn what_is_left_out_is_named_with_its_line() {
         for (text, expected) in [
             ("\nsub_filter a b;", "2 sub_filter not known"),
-            ("if ($x) { return 403; }", "1 if not known"),
+            ("if ($x) { return 403; }", "1 if opens variable $x cannot"),
+            ("if ($host) { sub_filter a b; }", "1 if sub_filter is not supported within if"),
+            ("set $a b; if (-f $a) { return 403; }", "1 if opens it is ($variable)"),
+            ("rewrite ^/a( /b;", "1 rewrite "),
+            ("location /a { deny all; }", "1 location not known"),
             ("allow 10.0.0.1; deny 10.0.0.0/8;", "1 allow opens a network is allowed before"),
             ("deny x;", "1 deny \"x\" is no address"),
             ("proxy_buffers 1024 64m;", "1 proxy_buffers the buffers are more"),

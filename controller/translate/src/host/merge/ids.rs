@@ -1,5 +1,6 @@
 //! Ids of policies.
 
+use crate::shared_policies::id_of;
 use oxigress_core::model::policy::{Policies, PolicyId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,15 +14,4 @@ impl Ids {
     pub fn of(&mut self, policies: &Arc<Policies>) -> Option<PolicyId> {
         self.0.entry(Arc::as_ptr(policies)).or_insert_with(|| id_of(policies)).clone()
     }
-}
-
-/// The id of policies: a digest of what they say; none: they say nothing.
-fn id_of(policies: &Policies) -> Option<PolicyId> {
-    if *policies == Policies::default() {
-        return None;
-    }
-    let json = serde_json::to_vec(policies).unwrap_or_default();
-    let digest = openssl::sha::sha256(&json);
-    let digest: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
-    PolicyId::parse(digest).ok()
 }

@@ -26,6 +26,7 @@ impl Policies {
         let Policies {
             redirect,
             rewrite,
+            script,
             upstream_host,
             access,
             limits,
@@ -60,6 +61,7 @@ impl Policies {
         if let Some(Rewrite { target, forwarded_prefix }) = rewrite {
             all.extend([target].into_iter().chain(forwarded_prefix));
         }
+        all.extend(script.iter().flat_map(|script| script.templates()));
         all.extend(upstream_host);
         all.extend(limits.iter().filter_map(|Limits { key, .. }| key.as_ref()));
         all.extend(tracing.iter().filter_map(|Tracing { operation, .. }| operation.as_ref()));
@@ -116,6 +118,13 @@ mod tests {
         let policies: Policies = serde_json::from_value(serde_json::json!({
             "redirect": {"code": 301, "location": "$host"},
             "rewrite": {"target": "$host", "forwarded_prefix": "$host"},
+            "script": {"steps": [
+                {"if": {"test": {"value": "$host", "equals": "$host"}, "then": [
+                    {"answer": {"code": 301, "location": "$host"}},
+                ]}},
+                {"set": {"name": "snippet_a", "value": "$host"}},
+                {"rewrite": {"pattern": "a", "target": "$host"}},
+            ]},
             "upstream_host": "$host",
             "limits": {"owner": "o", "key": "$host"},
             "tracing": {"operation": "$host", "sampling": 1},
@@ -135,6 +144,6 @@ mod tests {
         }))
         .unwrap();
         let written = serde_json::to_string(&policies).unwrap().matches("$host").count();
-        assert_eq!((policies.templates().len(), written), (20, 20));
+        assert_eq!((policies.templates().len(), written), (25, 25));
     }
 }

@@ -20,6 +20,10 @@ pub trait RequestParts {
     fn each_header(&self, visit: &mut dyn FnMut(&[u8], &[u8]));
     /// Returns another random number at each call; all 64 bits are random.
     fn random(&self) -> u64;
+    /// What the patterns of its path may cost.
+    fn path_budget(&self) -> Budget {
+        Budget::OF_PATH
+    }
 }
 
 /// A request that has nothing that could be asked for.

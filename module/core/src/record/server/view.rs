@@ -63,6 +63,11 @@ impl<'g> ServerView<'g> {
         })
     }
 
+    /// The path of a rule as it is stored, and whether it is exact.
+    pub fn place(&self, index: usize) -> (&'g [u8], bool) {
+        (self.path(index).unwrap_or_default(), index < self.exact)
+    }
+
     pub(super) fn has_regexes(&self) -> bool {
         self.regexes < self.selected
     }

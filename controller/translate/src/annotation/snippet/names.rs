@@ -1,0 +1,122 @@
+//! The variables that a snippet sets, under names that nobody else's texts have.
+
+use super::values::{Result, impossible};
+use oxigress_core::model::policy::Template;
+use oxigress_core::model::policy::script::VARIABLES;
+use oxigress_core::text::template::{Part, parts};
+use oxigress_settings::grammar::directives::{self, Directive};
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+
+/// Longest name of a variable.
+const MOST_LETTERS: usize = 64;
+
+/// The names that a text sets.
+pub struct Names {
+    /// `l` of a location, `s` of a server.
+    scope: char,
+    known: BTreeSet<String>,
+    /// The text has patterns of its own, whose captures only steps know.
+    has_patterns: bool,
+}
+
+impl Names {
+    /// The variables of a text: those that any of its directives sets.
+    pub fn of(scope: char, all: &[Directive]) -> Self {
+        let mut names = Names { scope, known: BTreeSet::new(), has_patterns: false };
+        directives::each(all, &mut |directive| match directive.name.as_str() {
+            "set" => {
+                let name = directive.arguments.first().and_then(|name| name.strip_prefix('$'));
+                names.known.extend(name.filter(|name| is_name(name)).map(str::to_ascii_lowercase));
+            }
+            "rewrite" => names.has_patterns = true,
+            "if" => names.has_patterns |= directive.arguments.iter().any(|word| word.contains('~')),
+            _ => {}
+        });
+        names
+    }
+
+    /// The variables of a location beside those of its server.
+    pub fn with(&self, block: &[Directive]) -> Names {
+        let mut names = Names::of(self.scope, block);
+        names.known.extend(self.known.iter().cloned());
+        names.has_patterns |= self.has_patterns;
+        names
+    }
+
+    /// Forgets what a directive sets that is not carried out; answers whether there was any.
+    pub fn forget(&mut self, directive: &Directive) -> bool {
+        let before = self.known.len();
+        directives::each(std::slice::from_ref(directive), &mut |one| {
+            if let Some(name) = one.arguments.first().filter(|_| one.name == "set") {
+                self.known.remove(&name.trim_start_matches('$').to_ascii_lowercase());
+            }
+        });
+        self.known.len() < before
+    }
+
+    /// The name that one of them has in policies.
+    pub fn full(&self, name: &str) -> Option<String> {
+        self.known.contains(name).then(|| format!("{VARIABLES}{}_{name}", self.scope))
+    }
+
+    /// A text of a step.
+    pub fn template(&self, text: &str) -> Result<Template> {
+        let text = self.renamed(text, true).or_else(impossible)?;
+        Ok(Template::parse(text)?)
+    }
+
+    /// Words with their variables under the names that they have in policies; or why they cannot be had.
+    pub fn words<'w>(&self, all: &'w [String]) -> std::result::Result<Vec<Cow<'w, str>>, String> {
+        let word = |word: &'w String| match word.contains('$') {
+            false => Ok(Cow::Borrowed(word.as_str())),
+            true => self.renamed(word, false).map(Cow::Owned),
+        };
+        all.iter().map(word).collect()
+    }
+
+    /// Forgets all of them.
+    pub fn clear(&mut self) {
+        self.known.clear();
+    }
+
+    fn renamed(&self, text: &str, is_step: bool) -> std::result::Result<String, String> {
+        let all: Vec<_> = parts(text.as_bytes()).collect();
+        let (mut renamed, mut is_same) = (Vec::with_capacity(text.len()), true);
+        for (at, part) in all.iter().enumerate() {
+            match part {
+                Part::Literal(literal) => renamed.extend_from_slice(literal),
+                Part::Capture(_) if self.has_patterns && !is_step => {
+                    return Err(
+                        "captures are known to set, if, rewrite and return only: set a variable"
+                            .to_owned(),
+                    );
+                }
+                Part::Capture(number) => renamed.extend([b'$', b'0' + number]),
+                Part::Variable(name) => {
+                    let lower = String::from_utf8_lossy(name).to_ascii_lowercase();
+                    let full = self.full(&lower);
+                    if full.is_none() && lower.starts_with(VARIABLES) {
+                        return Err(format!("variable ${lower} cannot be used here"));
+                    }
+                    is_same &= full.is_none();
+                    let name = full.map_or_else(|| name.to_vec(), String::into_bytes);
+                    let is_letter = |b: &u8| b.is_ascii_alphanumeric() || *b == b'_';
+                    let goes_on = matches!(all.get(at + 1), Some(Part::Literal([first, ..])) if is_letter(first));
+                    let (start, end): (&[u8], &[u8]) =
+                        if goes_on { (b"${", b"}") } else { (b"$", b"") };
+                    renamed.extend([start, &name, end].concat());
+                }
+            }
+        }
+        match is_same {
+            true => Ok(text.to_owned()),
+            false => Ok(String::from_utf8(renamed).unwrap_or_default()),
+        }
+    }
+}
+
+fn is_name(name: &str) -> bool {
+    let is_letter = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
+    (1..=MOST_LETTERS).contains(&name.len()) && name.bytes().all(is_letter)
+}

@@ -1,0 +1,245 @@
+//! Directives of nginx's rewrite module to the steps of a script.
+//!
+//! Errors:  a directive that no step can say is left out. Where any of the others may keep somebody out it takes these with it:
+//!          what they decide could hang on it.
+//! Source:  ngx_http_rewrite_module.
+
+use super::names::Names;
+use super::values::{Left, Loss, Not, Result, impossible};
+use crate::patterns::Compiler;
+use crate::patterns::snippets::within_parentheses;
+use oxigress_core::model::policy::script::{
+    Answer, If, RewriteStep, Script, ScriptPattern, Set, Step, Test, Then,
+};
+use oxigress_core::text::template::is_allowed;
+use oxigress_settings::grammar::directives::{self, Directive};
+
+/// How a text's steps are read.
+struct Place<'p> {
+    /// Its variables.
+    names: &'p Names,
+    /// The Ingress has a rewrite-target, whose pattern would have to match the new path.
+    has_rewrite: bool,
+}
+
+/// The directives that are steps.
+pub fn is_step(directive: &Directive) -> bool {
+    matches!(directive.name.as_str(), "if" | "set" | "rewrite" | "break" | "return")
+}
+
+/// Whether the answers of a text depend on steps.
+pub fn is_needed(directives: &[Directive]) -> bool {
+    directives.iter().any(|one| match one.name.as_str() {
+        "return" => one.arguments.first().is_some_and(|code| code == "204"),
+        _ => is_step(one),
+    })
+}
+
+/// Reads the steps of a text, and answers what is left out. Variables that only this would set are forgotten.
+pub fn read_all<'d>(
+    directives: &'d [Directive],
+    names: &mut Names,
+    has_rewrite: bool,
+    compiler: &mut Compiler<'_>,
+) -> (Vec<Step>, Vec<Left<'d>>) {
+    for _ in 0..MOST_READINGS {
+        let (mut left, place) = (Vec::new(), Place { names, has_rewrite });
+        let steps = read(directives, &place, compiler, &mut left);
+        let lost = left.iter().filter(|one| one.loss != Loss::Nothing);
+        // What has read them has to be read again.
+        if !lost.fold(false, |any, one| names.forget(one.directive) || any) {
+            return (steps, left);
+        }
+    }
+    names.clear();
+    let (mut left, place) = (Vec::new(), Place { names, has_rewrite });
+    (read(directives, &place, compiler, &mut left), left)
+}
+
+/// How often a text is read, each time without variables that turned out not to be set.
+const MOST_READINGS: usize = 10;
+
+/// Reads the steps of a text; what is left out is added to `left`.
+fn read<'d>(
+    directives: &'d [Directive],
+    place: &Place<'_>,
+    compiler: &mut Compiler<'_>,
+    left: &mut Vec<Left<'d>>,
+) -> Vec<Step> {
+    let mut reader = Reader { place, compiler, patterns: 0 };
+    let (mut steps, mut lost) = (Vec::new(), Vec::new());
+    for directive in directives.iter().filter(|one| is_step(one)) {
+        let mut kept = Vec::new();
+        match reader.step(directive, false, &mut kept) {
+            Ok(()) => steps.append(&mut kept),
+            // It is said of a part of what is kept.
+            Err(Not::Needed(why)) => {
+                steps.append(&mut kept);
+                left.push(Left { directive, why: Some(why.to_owned()), loss: Loss::Nothing });
+            }
+            Err(Not::Known) => lost.push((directive, None)),
+            Err(Not::Possible(why) | Not::Open(why)) => lost.push((directive, Some(why))),
+        }
+    }
+    let protects = directives.iter().filter(|one| is_step(one)).any(protects);
+    let loss = if protects { Loss::Protection } else { Loss::AsNamed };
+    left.extend(lost.into_iter().map(|(directive, why)| Left { directive, why, loss }));
+    steps
+}
+
+/// Whether a step may keep somebody out.
+fn protects(directive: &Directive) -> bool {
+    let mut found = false;
+    directives::each(std::slice::from_ref(directive), &mut |one| {
+        found |= super::protects("configuration-snippet", one);
+    });
+    found
+}
+
+struct Reader<'r, 'p, 'c> {
+    place: &'r Place<'p>,
+    compiler: &'r mut Compiler<'c>,
+    patterns: usize,
+}
+
+impl Reader<'_, '_, '_> {
+    /// Adds a directive's step to `to`.
+    fn step(&mut self, directive: &Directive, is_inner: bool, to: &mut Vec<Step>) -> Result {
+        let words: Vec<&str> = directive.arguments.iter().map(String::as_str).collect();
+        match (directive.name.as_str(), &directive.block) {
+            ("if", Some(block)) if !is_inner => {
+                let test = self.test(&words)?;
+                let (mut then, mut idle) = (Vec::new(), None);
+                for inner in block {
+                    match self.step(inner, true, &mut then) {
+                        Ok(()) => {}
+                        Err(Not::Needed(why)) => idle = Some(why),
+                        Err(Not::Known) => {
+                            return impossible(format!(
+                                "{} is not supported within if",
+                                oxigress_core::model::shorten(&inner.name)
+                            ));
+                        }
+                        Err(other) => return Err(other),
+                    }
+                }
+                to.push(Step::If(If { test, then }));
+                idle.map_or(Ok(()), |why| Err(Not::Needed(why)))
+            }
+            ("set", None) => self.set(&words).map(|set| to.push(Step::Set(set))),
+            ("rewrite", None) => self.rewrite(&words).map(|step| to.push(Step::Rewrite(step))),
+            ("break", None) if words.is_empty() => {
+                to.push(Step::Break);
+                Ok(())
+            }
+            ("return", None) => self.answer(&words, to),
+            _ => Err(Not::Known),
+        }
+    }
+
+    /// The condition between the parentheses of an `if`.
+    fn test(&mut self, words: &[&str]) -> Result<Test> {
+        let text = within_parentheses(words).ok_or(Not::Known)?;
+        let (value, operator, operand) = match &*text {
+            [value] => (*value, None, ""),
+            [value, operator, operand] => (*value, Some(*operator), *operand),
+            _ => return impossible("it is ($variable), or a variable, a comparison and a text"),
+        };
+        let is_letter = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
+        // nginx takes all that follows the `$` for the name.
+        let name = value.strip_prefix('$').filter(|name| name.bytes().all(is_letter));
+        let Some(name) = name.filter(|name| !name.is_empty()) else {
+            return impossible("only variables are compared");
+        };
+        let value = self.place.names.template(&format!("${name}"))?;
+        let mut test = Test { value, equals: None, pattern: None, negated: false };
+        let Some(operator) = operator else { return Ok(test) };
+        test.negated = operator.starts_with('!');
+        match operator {
+            "=" | "!=" => test.equals = Some(self.place.names.template(operand)?),
+            "~" | "!~" => test.pattern = Some(self.pattern(operand, false)?),
+            "~*" | "!~*" => test.pattern = Some(self.pattern(operand, true)?),
+            _ => return impossible(format!("the comparison {operator} is not supported")),
+        }
+        Ok(test)
+    }
+
+    fn pattern(&mut self, text: &str, ignores_case: bool) -> Result<ScriptPattern> {
+        self.patterns += 1;
+        if self.patterns > Script::MAX_PATTERNS {
+            return impossible("more than 100 patterns of one snippet are too many");
+        }
+        let pattern = ScriptPattern::uncompiled(text, ignores_case)?;
+        self.compiler.snippet(pattern.as_str())?;
+        Ok(pattern)
+    }
+
+    fn set(&mut self, words: &[&str]) -> Result<Set> {
+        let [name, value] = words else { return Err(Not::Known) };
+        let name = name.strip_prefix('$').ok_or(Not::Known)?.to_ascii_lowercase();
+        match name.as_str() {
+            "best_http_host" | "pass_access_scheme" | "pass_port" => {
+                return Err(Not::Needed("the gateway works this variable out itself"));
+            }
+            name if is_allowed(name.as_bytes()) => {
+                return impossible(format!("variable ${name} is nginx's own and cannot be set"));
+            }
+            _ => {}
+        }
+        let name = self.place.names.full(&name).ok_or(Not::Known)?;
+        Ok(Set { name, value: self.place.names.template(value)? })
+    }
+
+    fn rewrite(&mut self, words: &[&str]) -> Result<RewriteStep> {
+        let (pattern, target, flag) = match words {
+            [pattern, target] => (*pattern, *target, ""),
+            [pattern, target, flag] => (*pattern, *target, *flag),
+            _ => return Err(Not::Known),
+        };
+        let then = match flag {
+            "" => Then::Next,
+            "last" => Then::Last,
+            "break" => Then::Break,
+            "redirect" => Then::Redirect,
+            "permanent" => Then::Permanent,
+            _ => return Err(Not::Known),
+        };
+        let is_url = is_url(target);
+        if then == Then::Next && self.place.has_rewrite && !is_url {
+            return impossible("beside rewrite-target it needs last or break");
+        }
+        if target.is_empty() {
+            return impossible("a path is not empty");
+        }
+        let pattern = self.pattern(pattern, false)?;
+        Ok(RewriteStep { pattern, target: self.place.names.template(target)?, then })
+    }
+
+    fn answer(&mut self, words: &[&str], to: &mut Vec<Step>) -> Result {
+        let (code, text) = match words {
+            [url] if is_url(url) => (302, Some(*url)),
+            [code] => (code.parse().map_err(|_| Not::Known)?, None),
+            [code, text] => (code.parse().map_err(|_| Not::Known)?, Some(*text)),
+            _ => return Err(Not::Known),
+        };
+        let is_redirect = matches!(code, 301 | 302 | 303 | 307 | 308);
+        let text = text.filter(|text| !text.is_empty());
+        if !Answer::is_possible(code, is_redirect && text.is_some()) {
+            return impossible("only redirects, 204 and statuses from 400 on are answered");
+        }
+        let location = match text.filter(|_| is_redirect) {
+            Some(text) => Some(self.place.names.template(text)?),
+            None => None,
+        };
+        let is_complete = location.is_some() || text.is_none();
+        to.push(Step::Answer(Answer { code, location }));
+        match is_complete {
+            true => Ok(()),
+            false => Err(Not::Needed("the status is answered with nginx's own page")),
+        }
+    }
+}
+
+fn is_url(text: &str) -> bool {
+    ["http://", "https://", "$scheme"].iter().any(|start| text.starts_with(start))
+}

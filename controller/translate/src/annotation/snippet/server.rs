@@ -1,0 +1,322 @@
+//! A `server-snippet`: what it says about all paths of a host, and paths of its own.
+//!
+//! Shape:   lists that paths inherit as nginx's locations inherit from their server, steps that come before theirs, and locations.
+//! Errors:  a directive that is left out closes the host if it may protect. A location that cannot be carried out answers 503.
+//! Source:  nginx's merging of locations; what ingress-nginx's template sets in each location has no effect in the server.
+
+use super::names::Names;
+use super::values::{Left, Loss, Not, Result, impossible};
+use super::{found, location, script};
+use crate::annotation::reader::Reader;
+use crate::patterns::Compiler;
+use crate::patterns::snippets::place_words;
+use crate::shared_policies::id_of;
+use oxigress_core::model::policy::script::{Answer, Location, Place, Script, ScriptPattern, Step};
+use oxigress_core::model::policy::{Access, EditAction, Policies, PolicyId, Proxy, ResponseEdit};
+use oxigress_core::model::shorten;
+use oxigress_objects::verdict::Note;
+use oxigress_settings::grammar::directives::{self, Directive};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+const NAME: &str = "server-snippet";
+/// Most bytes of the lists that every path of the host inherits.
+const MOST_INHERITED_BYTES: usize = 16 * 1024;
+/// Longest path of a location.
+const MOST_PATH_BYTES: usize = 1_024;
+
+/// What a server-snippet says.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ServerSnippet {
+    /// What paths inherit.
+    lists: Policies,
+    /// The record with the steps and locations; `None`: there are none.
+    script: Option<(PolicyId, Arc<Policies>)>,
+    /// The records of the locations.
+    locations: BTreeMap<PolicyId, Arc<Policies>>,
+    /// Some of it may keep somebody out.
+    pub protects: bool,
+}
+
+/// Reads one; `None`: it cannot be carried out, and closes the host. The inner `None`: it says nothing.
+pub fn read(
+    reader: &mut Reader<'_>,
+    text: &str,
+    compiler: &mut Compiler<'_>,
+) -> Option<Option<ServerSnippet>> {
+    let all = match directives::parse(text) {
+        Ok(all) => all,
+        Err(why) => {
+            let why = format!("it is not valid nginx syntax ({why}), and it may restrict access");
+            reader.close(NAME, &why, "correct it");
+            return None;
+        }
+    };
+    let (places, rest): (Vec<_>, Vec<_>) = all.into_iter().partition(is_location);
+    let mut names = Names::of('s', &rest);
+    let (steps, mut left) = script::read_all(&rest, &mut names, false, compiler);
+    let (plain, steps_there): (Vec<_>, Vec<_>) =
+        rest.iter().cloned().partition(|one| !script::is_step(one));
+    let mut lists = Policies::default();
+    left.extend(inherited(&plain, &names, &mut lists));
+    let mut snippet = ServerSnippet::default();
+    let mut script =
+        Script { owner: reader.context.ingress.namespace.to_string(), steps, ..Script::default() };
+    let is_open = say(reader, left);
+    for place in &places {
+        if !snippet.add(reader, place, &names, &lists, compiler, &mut script) {
+            return None;
+        }
+    }
+    snippet.protects = !found(NAME, &plain).1.is_empty()
+        || !found(NAME, &steps_there).1.is_empty()
+        || !found(NAME, &places).1.is_empty();
+    snippet.lists = lists;
+    if !script.steps.is_empty() || !script.locations.is_empty() {
+        let policies = Policies { script: Some(Box::new(script)), ..Policies::default() };
+        snippet.script = id_of(&policies).map(|id| (id, Arc::new(policies)));
+    }
+    is_open.then(|| Some(snippet).filter(|snippet| *snippet != ServerSnippet::default()))
+}
+
+fn is_location(directive: &Directive) -> bool {
+    directive.name == "location" && directive.block.is_some()
+}
+
+/// Says what is left out; whether the host stays open.
+fn say(reader: &mut Reader<'_>, left: Vec<Left<'_>>) -> bool {
+    let mut is_open = true;
+    for Left { directive, why, loss } in left {
+        let (line, shown) = (directive.line, shorten(&directive.name));
+        let why = why.unwrap_or_else(|| "this directive is not supported in snippets".to_owned());
+        let protecting = match loss {
+            Loss::Nothing => String::new(),
+            Loss::AsNamed => found(NAME, std::slice::from_ref(directive)).1,
+            Loss::Protection => shown.to_owned(),
+        };
+        if !protecting.is_empty() {
+            let why = format!("line {line}: {shown}: {why}, and {protecting} may restrict access");
+            reader.close(NAME, &why, "replace it with annotations, or remove it");
+            is_open = false;
+        } else if loss == Loss::Nothing {
+            let note = format!("annotation {NAME}: line {line}: {shown} has no effect: {why}");
+            reader.notes.push(Note::remark(note));
+        } else {
+            reader.warn(NAME, &format!("line {line}: {shown} is ignored: {why}"));
+        }
+    }
+    is_open
+}
+
+/// Puts what paths inherit into the lists.
+fn inherited<'d>(plain: &'d [Directive], names: &Names, lists: &mut Policies) -> Vec<Left<'d>> {
+    let mut left = location::apply_plain(plain, names, lists);
+    let set_there = "each path of an Ingress has its own";
+    for directive in plain {
+        if is_set_in_locations(&directive.name) {
+            left.retain(|one| !std::ptr::eq(one.directive, directive));
+            let why = Some(set_there.to_owned());
+            left.push(Left { directive, why, loss: Loss::Nothing });
+        }
+    }
+    let body_buffer_bytes = lists.proxy.as_ref().and_then(|proxy| proxy.body_buffer_bytes);
+    let proxy = Proxy { body_buffer_bytes, ..Proxy::default() };
+    // What a path could not say otherwise: an answer is a step, and `satisfy` could open what a path closes.
+    *lists = Policies {
+        response_edits: std::mem::take(&mut lists.response_edits),
+        access: lists.access.take(),
+        limits: lists.limits.take(),
+        is_unlogged: lists.is_unlogged,
+        proxy: Some(proxy).filter(|proxy| *proxy != Proxy::default()),
+        ..Policies::default()
+    };
+    if lists.access.as_ref().is_some_and(|access| access.any)
+        && let Some(directive) = plain.iter().find(|one| one.name == "satisfy")
+    {
+        lists.access.iter_mut().for_each(|access| access.any = false);
+        lists.access.take_if(|access| *access == Access::default());
+        let why = Some("it could open paths of other Ingresses".to_owned());
+        left.push(Left { directive, why, loss: Loss::AsNamed });
+    }
+    let bytes = serde_json::to_vec(&lists).map_or(0, |json| json.len());
+    if bytes > MOST_INHERITED_BYTES
+        && let Some(directive) = plain.first()
+    {
+        *lists = Policies::default();
+        let why = Some(format!(
+            "{bytes} bytes of settings for every path, at most {MOST_INHERITED_BYTES} are taken"
+        ));
+        left.push(Left { directive, why, loss: Loss::Protection });
+    }
+    left
+}
+
+/// What ingress-nginx's template says in each location of an Ingress.
+fn is_set_in_locations(name: &str) -> bool {
+    matches!(
+        name,
+        "client_max_body_size"
+            | "proxy_set_header"
+            | "grpc_set_header"
+            | "proxy_buffering"
+            | "proxy_buffers"
+            | "proxy_buffer_size"
+            | "proxy_busy_buffers_size"
+            | "proxy_max_temp_file_size"
+            | "proxy_request_buffering"
+            | "proxy_http_version"
+            | "proxy_cookie_domain"
+            | "proxy_cookie_path"
+            | "proxy_redirect"
+            | "proxy_connect_timeout"
+            | "proxy_send_timeout"
+            | "proxy_read_timeout"
+            | "grpc_connect_timeout"
+            | "grpc_send_timeout"
+            | "grpc_read_timeout"
+            | "proxy_next_upstream"
+            | "proxy_next_upstream_timeout"
+            | "proxy_next_upstream_tries"
+    )
+}
+
+fn place(words: &[&str], compiler: &mut Compiler<'_>) -> Result<Place> {
+    let (modifier, text) = place_words(words).ok_or(Not::Known)?;
+    if modifier.starts_with('~') {
+        let pattern = ScriptPattern::uncompiled(text, modifier == "~*")?;
+        compiler.snippet(pattern.as_str())?;
+        return Ok(Place::Pattern(pattern));
+    }
+    if !text.starts_with('/') || text.len() > MOST_PATH_BYTES {
+        return impossible("its path does not begin with a slash, or is too long");
+    }
+    Ok(match modifier {
+        "=" => Place::Exact(text.to_owned()),
+        "^~" => Place::FirstPrefix(text.to_owned()),
+        _ => Place::Prefix(text.to_owned()),
+    })
+}
+
+impl ServerSnippet {
+    /// Adds a location; `false`: it cannot be told apart from other paths, and may protect.
+    fn add(
+        &mut self,
+        reader: &mut Reader<'_>,
+        directive: &Directive,
+        names: &Names,
+        lists: &Policies,
+        compiler: &mut Compiler<'_>,
+        script: &mut Script,
+    ) -> bool {
+        let words: Vec<&str> = directive.arguments.iter().map(String::as_str).collect();
+        let at = match script.locations.len() < Script::MAX_LOCATIONS
+            && script.patterns().len() < Script::MAX_PATTERNS
+        {
+            true => place(&words, compiler),
+            false => impossible("more than 200 locations or 100 patterns are too many"),
+        };
+        let at = match at {
+            Ok(at) => at,
+            Err(Not::Known) => {
+                return say(reader, vec![Left { directive, why: None, loss: Loss::AsNamed }]);
+            }
+            Err(Not::Possible(why) | Not::Open(why)) => {
+                return say(reader, vec![Left { directive, why: Some(why), loss: Loss::AsNamed }]);
+            }
+            Err(Not::Needed(_)) => return true,
+        };
+        let policies = inherit(lists, &answering(reader, directive, names, compiler), None);
+        if let Some(id) = id_of(&policies) {
+            script.locations.push(Location { at, policies: id.clone() });
+            self.locations.insert(id, Arc::new(policies));
+        }
+        true
+    }
+
+    /// The policies of a path of the host.
+    pub fn inherited_by(&self, own: &Policies) -> Policies {
+        inherit(&self.lists, own, self.script.as_ref().map(|(id, _)| id))
+    }
+
+    /// The records that policies of its host name.
+    pub fn records(&self) -> impl Iterator<Item = (PolicyId, Arc<Policies>)> + '_ {
+        let script = self.script.iter().map(|(id, policies)| (id.clone(), policies.clone()));
+        script.chain(self.locations.iter().map(|(id, policies)| (id.clone(), policies.clone())))
+    }
+}
+
+/// What a location says: always an answer, since no request of it goes to an endpoint.
+fn answering(
+    reader: &mut Reader<'_>,
+    directive: &Directive,
+    of_server: &Names,
+    compiler: &mut Compiler<'_>,
+) -> Policies {
+    let block = directive.block.as_deref().unwrap_or_default();
+    let mut names = of_server.with(block);
+    let mut policies = Policies::default();
+    let (mut steps, mut left) = script::read_all(block, &mut names, false, compiler);
+    let plain: Vec<_> = block.iter().filter(|one| !script::is_step(one)).cloned().collect();
+    let left_of_plain = location::apply_plain(&plain, &names, &mut policies);
+    left.extend(left_of_plain);
+    let lost = left.iter().find(|one| one.loss != Loss::Nothing);
+    if let Some(Left { directive: inner, why, .. }) = lost {
+        let why = why.as_deref().unwrap_or("this directive is not supported in snippets");
+        reader.notes.push(Note::rejected(format!(
+            "annotation {NAME}: line {}: {} is not supported in this location ({why}), so its paths answer 503: replace it \
+             with an Ingress path",
+            inner.line,
+            shorten(&inner.name)
+        )));
+        return Policies { denied: Some(503), ..Policies::default() };
+    }
+    // There are no files: whoever is let in finds nothing.
+    let access = policies.access.take().unwrap_or_default();
+    let is_closed = access.allow.as_ref().is_some_and(Vec::is_empty);
+    steps.push(Step::Answer(Answer { code: if is_closed { 403 } else { 404 }, location: None }));
+    Policies {
+        response_edits: policies.response_edits,
+        is_unlogged: policies.is_unlogged,
+        script: Some(Box::new(Script { steps, ..Script::default() })),
+        ..Policies::default()
+    }
+}
+
+/// What a location has of its server beside what it says itself.
+fn inherit(server: &Policies, own: &Policies, script: Option<&PolicyId>) -> Policies {
+    let mut merged = own.clone();
+    let has_auth = own.access.as_ref().is_some_and(|access| access.external.is_some());
+    let is = |edit: &ResponseEdit, action: EditAction| edit.action == action;
+    let of = |from: &Policies, keep: &dyn Fn(&ResponseEdit) -> bool| -> Vec<ResponseEdit> {
+        from.response_edits.iter().filter(|edit| keep(edit)).cloned().collect()
+    };
+    let whole = |action, takes: bool| {
+        let own = of(own, &|edit| is(edit, action));
+        if own.is_empty() && takes { of(server, &|edit| is(edit, action)) } else { own }
+    };
+    let is_more = |edit: &ResponseEdit| is(edit, EditAction::Set) || is(edit, EditAction::Remove);
+    // The reference's own `add_header` of an auth server drops those of the server.
+    let added = whole(EditAction::Add, !has_auth);
+    let more = [of(server, &is_more), of(own, &is_more)].concat();
+    merged.response_edits = [whole(EditAction::Hide, true), more, added].concat();
+    if let Some(lists) = &server.access {
+        let access = merged.access.get_or_insert_default();
+        if access.allow.is_none() && access.deny.is_empty() {
+            access.allow.clone_from(&lists.allow);
+            access.deny.clone_from(&lists.deny);
+        }
+    }
+    if let Some(rates) = &server.limits {
+        let limits = merged.limits.get_or_insert_default();
+        limits.response_rate = limits.response_rate.or(rates.response_rate);
+        limits.response_rate_after = limits.response_rate_after.or(rates.response_rate_after);
+    }
+    merged.is_unlogged |= server.is_unlogged;
+    if let Some(bytes) = server.proxy.as_ref().and_then(|proxy| proxy.body_buffer_bytes) {
+        merged.proxy.get_or_insert_default().body_buffer_bytes.get_or_insert(bytes);
+    }
+    if let Some(id) = script {
+        merged.script.get_or_insert_default().server = Some(id.clone());
+    }
+    merged
+}

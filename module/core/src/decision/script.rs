@@ -1,0 +1,334 @@
+//! Scripts: the steps that nginx's rewrite module would take for a request.
+//!
+//! Order:   the steps of the rule's server, the server's locations, then the steps of the rule or of the location. A path that has
+//!          changed is looked for again, ten times at most, without the server's steps.
+//! Errors:  what takes too long, or leads in a circle, is answered with 500, and a path that could not be sent on with 400.
+//! Cost:    the patterns of all scripts of a request have one budget, and so have the values of their variables.
+//! Source:  ngx_http_script_regex_start_code and its neighbours; a set of captures lasts until the next pattern matches.
+
+use super::facts::Facts;
+use super::rewrite::{self, Rewritten};
+use super::trace::Reason;
+use super::values::Routed;
+use super::{Answer, redirect};
+use crate::model::policy::Redirect;
+use crate::model::policy::script::{self, If, Place, RewriteStep, Step, Test, Then};
+use crate::patterns::{Budget, Captures, NamespacePatterns, NoAnswer};
+use crate::text::query;
+use crate::text::template::{self, MAX_BYTES_OF_REQUEST, Values};
+use std::borrow::Cow;
+
+/// How often a script may send a request to another path; nginx has the same bound.
+const MOST_MOVES: u8 = 10;
+
+/// A variable of a script and its value.
+pub type Variable = (Box<str>, Vec<u8>);
+
+/// What scripts know of a request from one path to the next.
+#[derive(Debug)]
+pub(super) struct Carried {
+    variables: Vec<Variable>,
+    budget: Budget,
+    bytes: usize,
+    moves: u8,
+}
+
+impl Default for Carried {
+    fn default() -> Self {
+        Carried { variables: Vec::new(), budget: Budget::OF_SCRIPTS, bytes: 0, moves: 0 }
+    }
+}
+
+impl Carried {
+    /// Variables of the rule that takes the request now; those of a rule before it are nobody's any more.
+    pub fn forget_rule(&mut self) {
+        self.variables.retain(|(name, _)| name.starts_with(OF_SERVER));
+    }
+
+    /// Takes note of a move; whether the request has been sent on too often.
+    pub fn moves_too_often(&mut self) -> bool {
+        self.moves += 1;
+        self.moves > MOST_MOVES
+    }
+
+    /// Whether the request has another path than the client's.
+    pub fn is_moved(&self) -> bool {
+        self.moves > 0
+    }
+
+    /// The variables, for texts of later phases.
+    pub fn into_variables(self) -> Vec<Variable> {
+        self.variables
+    }
+}
+
+/// What the names of a server's variables begin with.
+const OF_SERVER: &str = "snippet_s_";
+
+/// The path and query that a script has given a request, and what it carries there.
+#[derive(Debug)]
+pub(super) struct Move {
+    pub path: Vec<u8>,
+    pub args: Vec<u8>,
+    pub carried: Box<Carried>,
+}
+
+/// How the steps have ended.
+pub(super) enum End {
+    /// All were taken.
+    Over,
+    /// No further one is to be taken.
+    Break,
+    /// The path is to be looked for again.
+    Last,
+    /// The request is answered.
+    Answer(Answer, Reason),
+}
+
+/// Steps while they are taken.
+pub(super) struct Run<'a, 'g, F> {
+    pub values: Routed<'a, 'g, F>,
+    pub patterns: NamespacePatterns<'a>,
+    /// `scheme://` and the host, for redirects to a path, unless they name none.
+    pub origin: Option<Vec<u8>>,
+    pub carried: Box<Carried>,
+    uri: Option<(Vec<u8>, Vec<u8>)>,
+    /// The path has changed, and is to be looked for again.
+    pub is_changed: bool,
+    /// The captures of the last pattern that matched, and the value that it matched in.
+    matched: Option<(Captures, Vec<u8>)>,
+}
+
+impl<'a, 'g, F: Facts> Run<'a, 'g, F> {
+    pub fn new(
+        values: Routed<'a, 'g, F>,
+        patterns: NamespacePatterns<'a>,
+        origin: Option<Vec<u8>>,
+        carried: Box<Carried>,
+    ) -> Self {
+        Run { values, patterns, origin, carried, uri: None, is_changed: false, matched: None }
+    }
+
+    /// The new path and query; `None`: they are the request's.
+    pub fn into_uri(self) -> (Option<(Vec<u8>, Vec<u8>)>, Box<Carried>) {
+        (self.uri, self.carried)
+    }
+
+    /// Whether the steps have given the request another path or query.
+    pub fn has_uri(&self) -> bool {
+        self.uri.is_some()
+    }
+
+    fn path(&self) -> &[u8] {
+        self.uri.as_ref().map_or(self.values.facts.path(), |(path, _)| path)
+    }
+
+    fn args(&self) -> &[u8] {
+        self.uri.as_ref().map_or(self.values.facts.args(), |(_, args)| args)
+    }
+
+    /// Takes the steps.
+    pub fn take(&mut self, steps: &[Step]) -> End {
+        self.steps(steps)
+            .unwrap_or_else(|NoAnswer| Some(End::Answer(Answer::Respond(500), Reason::NoAnswer)))
+            .unwrap_or(End::Over)
+    }
+
+    fn steps(&mut self, steps: &[Step]) -> Result<Option<End>, NoAnswer> {
+        for step in steps {
+            let end = match step {
+                Step::If(If { test, then }) => match self.holds(test)? {
+                    true => self.steps(then)?,
+                    false => None,
+                },
+                Step::Set(set) => {
+                    let value = self.text(set.value.parts())?;
+                    let variables = &mut self.carried.variables;
+                    match variables.iter_mut().find(|(name, _)| **name == *set.name) {
+                        Some((_, known)) => *known = value,
+                        None => variables.push((set.name.as_str().into(), value)),
+                    }
+                    None
+                }
+                Step::Rewrite(step) => self.rewrite(step)?,
+                Step::Answer(answer) => Some(self.answer(answer)),
+                Step::Break => {
+                    self.is_changed = false;
+                    Some(End::Break)
+                }
+            };
+            if end.is_some() {
+                return Ok(end);
+            }
+        }
+        Ok(None)
+    }
+
+    /// A text, within what all of the request's may have.
+    fn text<'t>(
+        &mut self,
+        parts: impl Iterator<Item = template::Part<'t>>,
+    ) -> Result<Vec<u8>, NoAnswer> {
+        let text = template::assemble(parts, |part, text| {
+            text.extend_from_slice(&self.value(part));
+        });
+        let text = text.ok_or(NoAnswer)?;
+        self.carried.bytes += text.len();
+        match self.carried.bytes > MAX_BYTES_OF_REQUEST {
+            true => Err(NoAnswer),
+            false => Ok(text),
+        }
+    }
+
+    fn holds(&mut self, test: &Test) -> Result<bool, NoAnswer> {
+        let value = self.text(test.value.parts())?;
+        let holds = match (&test.equals, &test.pattern) {
+            (_, Some(pattern)) => self.search(pattern, value)?,
+            (Some(text), None) => value == self.text(text.parts())?,
+            (None, None) => !matches!(&*value, b"" | b"0"),
+        };
+        Ok(holds != test.negated)
+    }
+
+    fn search(
+        &mut self,
+        pattern: &script::ScriptPattern,
+        value: Vec<u8>,
+    ) -> Result<bool, NoAnswer> {
+        let budget = &mut self.carried.budget;
+        let found = self.patterns.search(pattern.as_str().as_bytes(), &value, budget)?;
+        let is_found = found.is_some();
+        if let Some(captures) = found {
+            self.matched = Some((captures, value));
+        }
+        Ok(is_found)
+    }
+
+    fn rewrite(&mut self, step: &RewriteStep) -> Result<Option<End>, NoAnswer> {
+        let path = self.path().to_vec();
+        if !self.search(&step.pattern, path)? {
+            return Ok(None);
+        }
+        let code = if step.then == Then::Permanent { 301 } else { 302 };
+        let result = rewrite::apply_text(step.target.as_str(), self.args(), self);
+        let Ok(result) = result else {
+            return Ok(Some(End::Answer(Answer::Respond(400), Reason::RewriteRefused)));
+        };
+        let (path, args) = match result {
+            Rewritten::Elsewhere(location) => {
+                let answer = Answer::Redirect { code, location };
+                return Ok(Some(End::Answer(answer, Reason::ScriptAnswers)));
+            }
+            Rewritten::Uri { path, args } => (path, args),
+        };
+        if matches!(step.then, Then::Redirect | Then::Permanent) {
+            let location = redirect::to_path(self.origin.as_deref(), &path, &args);
+            let answer = Answer::Redirect { code, location };
+            return Ok(Some(End::Answer(answer, Reason::ScriptAnswers)));
+        }
+        self.uri = Some((path, args));
+        self.is_changed = step.then != Then::Break;
+        Ok(match step.then {
+            Then::Last => Some(End::Last),
+            Then::Break => Some(End::Break),
+            Then::Next | Then::Redirect | Then::Permanent => None,
+        })
+    }
+
+    fn answer(&self, answer: &script::Answer) -> End {
+        let Some(location) = &answer.location else {
+            // A redirect that leads nowhere is none.
+            let status = if matches!(answer.code, 300..400) { 400 } else { answer.code };
+            return End::Answer(Answer::Respond(status), Reason::ScriptAnswers);
+        };
+        let to = Redirect { code: answer.code, location: location.clone(), appends_target: false };
+        let is_relative = self.origin.is_none();
+        match redirect::elsewhere(&to, self.origin.as_deref(), is_relative, b"", self) {
+            Some(location) => {
+                let answer = Answer::Redirect { code: answer.code, location };
+                End::Answer(answer, Reason::ScriptAnswers)
+            }
+            None => End::Answer(Answer::Respond(400), Reason::RedirectLeadsNowhere),
+        }
+    }
+
+    /// The policies of the server's location that takes the request from its rule, whose path that is, with whether it is a
+    /// pattern, or exact; `None`: the rule has it.
+    pub fn location<'s>(
+        &mut self,
+        locations: &'s [script::Location],
+        (rule_text, is_regex, is_exact): (&[u8], bool, bool),
+    ) -> Result<Option<&'s [u8]>, NoAnswer> {
+        let path = self.values.facts.path().to_vec();
+        let mut longest: Option<(&str, bool, &script::Location)> = None;
+        for location in locations {
+            match &location.at {
+                Place::Exact(text) if text.as_bytes() == path && !is_exact => {
+                    return Ok(Some(location.policies.as_str().as_bytes()));
+                }
+                Place::Prefix(text) | Place::FirstPrefix(text)
+                    if path.starts_with(text.as_bytes())
+                        && longest.is_none_or(|(other, ..)| text.len() > other.len()) =>
+                {
+                    let is_first = matches!(location.at, Place::FirstPrefix(_));
+                    longest = Some((text, is_first, location));
+                }
+                _ => {}
+            }
+        }
+        // A prefix of an Ingress is an exact location too in ingress-nginx.
+        if is_exact || !is_regex && !rule_text.is_empty() && rule_text == path {
+            return Ok(None);
+        }
+        let is_longer = |text: &str| is_regex || text.len() > rule_text.len();
+        let longest = longest.filter(|(text, ..)| is_longer(text));
+        if let Some((_, true, location)) = longest {
+            return Ok(Some(location.policies.as_str().as_bytes()));
+        }
+        for location in locations {
+            if let Place::Pattern(pattern) = &location.at
+                && self.search(pattern, path.clone())?
+            {
+                return Ok(Some(location.policies.as_str().as_bytes()));
+            }
+        }
+        let longest = longest.filter(|_| !is_regex);
+        Ok(longest.map(|(_, _, location)| location.policies.as_str().as_bytes()))
+    }
+}
+
+impl<F: Facts> Values for Run<'_, '_, F> {
+    fn variable(&self, name: &[u8]) -> Option<Cow<'_, [u8]>> {
+        if name.starts_with(script::VARIABLES.as_bytes()) {
+            let mut all = self.carried.variables.iter();
+            let (_, value) = all.find(|(known, _)| known.as_bytes() == name)?;
+            return Some(Cow::Borrowed(value));
+        }
+        of_uri(name, self.path(), self.args()).unwrap_or_else(|| self.values.variable(name))
+    }
+
+    fn capture(&self, number: u8) -> &[u8] {
+        match &self.matched {
+            Some((captures, value)) => captures.get(number, value),
+            None => self.values.capture(number),
+        }
+    }
+}
+
+/// The variables that tell of path and query; the outer `None`: the name is none of theirs.
+pub(super) fn of_uri<'u>(
+    name: &[u8],
+    path: &'u [u8],
+    args: &'u [u8],
+) -> Option<Option<Cow<'u, [u8]>>> {
+    Some(Some(Cow::Borrowed(match name {
+        b"uri" | b"document_uri" => path,
+        b"args" | b"query_string" => args,
+        b"is_args" if args.is_empty() => b"",
+        b"is_args" => b"?",
+        name => {
+            let parameter = query::parameter(args, name.strip_prefix(b"arg_")?);
+            return Some(parameter.map(Cow::Borrowed));
+        }
+    })))
+}

@@ -1,0 +1,336 @@
+//! A decision about a request whose rule has a script.
+
+use super::facts::{CompiledPolicies, Facts, Generation};
+use super::moved::Moved;
+use super::script::{Carried, End, Move, Run};
+use super::trace::{Reason, Trace};
+use super::values::{Routed, RuleNames};
+use super::{Answer, Counter, Decider, Decision};
+use crate::model::policy::Script;
+use crate::model::policy::script::Step;
+use crate::record::{RuleView, ServerView};
+
+/// Decides again, until the path stays as it is.
+#[cold]
+pub(super) fn again<'g, G, F, T>(
+    generation: &G,
+    facts: &F,
+    trace: &mut T,
+    first: Move,
+) -> Decision<'g, G>
+where
+    G: Generation<'g>,
+    F: Facts,
+    T: Trace,
+{
+    let mut next = first;
+    loop {
+        let Move { path, args, mut carried } = next;
+        let moved = Moved { facts, path, args };
+        if carried.moves_too_often() {
+            let mut decision = Decision::new();
+            trace.answer(Reason::MovesInACircle);
+            decision.answer = Answer::Respond(500);
+            return decision;
+        }
+        let mut decision = Decision::new();
+        match super::once(generation, &moved, trace, &mut decision, Some(carried)) {
+            Some(further) => next = *further,
+            None => {
+                decision.edits.moved = Some(Box::new((moved.path, moved.args)));
+                return decision;
+            }
+        }
+    }
+}
+
+/// What a script leaves to the policies that it belongs to.
+pub(super) struct Scripted<P> {
+    /// They hold from now on: the rule's, or those of a location of its server.
+    pub policies: P,
+    /// `None`: they say what becomes of the request.
+    pub answer: Option<Answer>,
+    /// Their rewrite has no effect.
+    pub is_broken_off: bool,
+}
+
+impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
+    /// Takes the steps of a rule's script, and of its server's.
+    #[cold]
+    pub(super) fn scripted(
+        &mut self,
+        policies: G::Policies,
+        rule: RuleView<'g>,
+    ) -> Scripted<G::Policies> {
+        let mut carried = self.carried.take().unwrap_or_default();
+        carried.forget_rule();
+        let mut done = Scripted { policies, answer: None, is_broken_off: false };
+        // What is closed stays closed, whatever a script would answer.
+        if done.policies.source().denied.is_some() {
+            return done;
+        }
+        let server =
+            done.policies.source().script.as_ref().and_then(|script| script.server.as_ref());
+        if let Some(id) = server {
+            let Some(server) = self.generation.policies(id.as_str().as_bytes()) else {
+                done.answer = Some(self.respond(503, Reason::PoliciesMissing));
+                return done;
+            };
+            if let Some(script) = &server.source().script {
+                match self.of_server(script, rule, carried) {
+                    Ok((kept, None)) => carried = kept,
+                    Ok((kept, Some(location))) => {
+                        carried = kept;
+                        let Some(found) = self.generation.policies(&location) else {
+                            done.answer = Some(self.respond(503, Reason::PoliciesMissing));
+                            return done;
+                        };
+                        done.policies = found;
+                    }
+                    Err(answer) => {
+                        done.answer = Some(answer);
+                        return done;
+                    }
+                }
+            }
+        }
+        let source = done.policies.source();
+        if source.denied.is_some()
+            || self.is_preflight(done.policies.origins(), source.cors.as_ref())
+        {
+            return done;
+        }
+        let steps = source.script.as_ref().map_or(&[][..], |script| &script.steps);
+        let (answer, is_broken_off) =
+            self.own_steps(steps, source.relative_redirects, rule, carried);
+        (done.answer, done.is_broken_off) = (answer, is_broken_off);
+        done
+    }
+
+    /// `payer` has the patterns; `None`: the rule's namespace.
+    fn run<'s>(
+        &'s mut self,
+        rule: RuleView<'g>,
+        payer: Option<&'s str>,
+        is_relative: bool,
+        carried: Box<Carried>,
+    ) -> Run<'s, 'g, F> {
+        self.route.is_named = true;
+        let facts = self.facts;
+        let captures = self.route.captures.as_deref();
+        let values = Routed { facts, names: Some(RuleNames::of(rule)), captures };
+        let [_, namespace, ..] = rule.texts();
+        let namespace = payer.map_or(namespace, str::as_bytes);
+        let patterns = self.generation.patterns().of(namespace);
+        Run::new(values, patterns, facts.origin().filter(|_| !is_relative), carried)
+    }
+
+    /// The steps of a server, which are taken once, and the location that takes the request from its rule.
+    #[allow(clippy::type_complexity, reason = "the id is copied out of a record")]
+    fn of_server(
+        &mut self,
+        script: &Script,
+        rule: RuleView<'g>,
+        carried: Box<Carried>,
+    ) -> Result<(Box<Carried>, Option<Vec<u8>>), Answer> {
+        let place = self.place_of(rule);
+        let payer = Some(&*script.owner).filter(|owner| !owner.is_empty());
+        let mut run = self.run(rule, payer, false, carried);
+        if !run.carried.is_moved() {
+            let end = run.take(&script.steps);
+            if let End::Answer(answer, reason) = end {
+                let (_, carried) = run.into_uri();
+                return Err(self.ends(answer, reason, carried));
+            }
+            // nginx looks for the location with the new path, whatever ended the steps.
+            if run.has_uri() {
+                let moved = run.into_uri();
+                return Err(self.moves(moved));
+            }
+        }
+        match run.location(&script.locations, place) {
+            Ok(found) => {
+                let found = found.map(<[u8]>::to_vec);
+                Ok((run.carried, found))
+            }
+            Err(_) => Err(self.respond(500, Reason::NoAnswer)),
+        }
+    }
+
+    /// The path of a rule, and whether it is a pattern, or exact.
+    fn place_of(&self, rule: RuleView<'g>) -> (&'g [u8], bool, bool) {
+        let is_regex = self.route.captures.is_some();
+        match *self.counter {
+            Some(Counter::Rule(server, _)) => {
+                let view = ServerView::new(self.generation.value_of(server));
+                let (path, is_exact) = view.place(rule.index());
+                (path, is_regex, is_exact)
+            }
+            _ => (&[], is_regex, false),
+        }
+    }
+
+    /// Steps of the rule, or of a location; whether they end its rewrite.
+    fn own_steps(
+        &mut self,
+        steps: &[Step],
+        is_relative: bool,
+        rule: RuleView<'g>,
+        carried: Box<Carried>,
+    ) -> (Option<Answer>, bool) {
+        let mut run = self.run(rule, None, is_relative, carried);
+        let end = run.take(steps);
+        let is_changed = run.is_changed;
+        let (uri, carried) = run.into_uri();
+        let is_broken_off = match end {
+            End::Answer(answer, reason) => {
+                return (Some(self.ends(answer, reason, carried)), false);
+            }
+            End::Last => return (Some(self.moves((uri, carried))), false),
+            End::Over if is_changed => return (Some(self.moves((uri, carried))), false),
+            End::Over => false,
+            End::Break => true,
+        };
+        self.edits.uri = uri;
+        self.keep_variables(carried);
+        (None, is_broken_off)
+    }
+
+    fn ends(&mut self, answer: Answer, reason: Reason, carried: Box<Carried>) -> Answer {
+        self.keep_variables(carried);
+        self.trace.answer(reason);
+        answer
+    }
+
+    fn keep_variables(&mut self, carried: Box<Carried>) {
+        let variables = carried.into_variables();
+        if !variables.is_empty() {
+            self.edits.variables = Some(Box::new(variables));
+        }
+    }
+
+    /// The request has another path from now on; the answer is nobody's.
+    fn moves(&mut self, (uri, carried): (Option<(Vec<u8>, Vec<u8>)>, Box<Carried>)) -> Answer {
+        let (path, args) =
+            uri.unwrap_or_else(|| (self.facts.path().to_vec(), self.facts.args().to_vec()));
+        *self.moved = Some(Box::new(Move { path, args, carried }));
+        Answer::Respond(500)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{Generated, generation, records};
+    use super::super::{Edits, decide};
+    use super::*;
+    use crate::decision::Silent;
+    use serde_json::{Value, json};
+
+    /// What becomes of a request for a path and query, where the rules have these policies by path.
+    fn decided(rules: &[(&str, &str)], policies: &Value, request: &Generated) -> (String, Edits) {
+        let rules: Vec<_> = rules
+            .iter()
+            .map(|(path, id)| {
+                let origin = json!({"namespace": "n", "ingress": "i", "service": "s", "port": "80", "path": path});
+                json!({"path": {"prefix": path}, "backend": "own", "policies": id, "origin": origin})
+            })
+            .collect();
+        let records = records(json!({
+            "servers": {"a.test": {"rules": rules}},
+            "backends": {"own": {}},
+            "endpoints": {"own": [{"address": "10.0.0.1", "port": 1}]},
+            "policies": policies,
+        }));
+        let generation = generation(&records);
+        let decision = decide(&generation, request, &mut Silent);
+        let path = decision.route.rule.map(|rule| rule.texts()[5].to_vec()).unwrap_or_default();
+        let answer = match decision.answer {
+            Answer::Forward => format!("to {}", String::from_utf8_lossy(&path)),
+            other => format!("{other:?}"),
+        };
+        (answer, decision.edits)
+    }
+
+    fn steps(steps: &Value) -> Value {
+        json!({"p": {"script": {"steps": steps}}, "q": {"denied": 401}})
+    }
+
+    #[test]
+    fn a_request_that_is_sent_on_meets_the_policies_of_where_it_comes() {
+        let policies = steps(&json!([
+            {"rewrite": {"pattern": "^/a/(.*)", "target": "/b/$1", "then": "last"}},
+        ]));
+        let rules = [("/", "p"), ("/b", "q")];
+        let answer = |path| decided(&rules, &policies, &Generated::of(path, "", None)).0;
+        assert_eq!(answer("/a/x"), "Respond(401)");
+        assert_eq!(answer("/c"), "to /");
+        let (answer, edits) =
+            decided(&[("/", "p")], &policies, &Generated::of("/a/x", "k=v", None));
+        assert_eq!(answer, "to /");
+        assert_eq!(*edits.moved.unwrap(), (b"/b/x".to_vec(), b"k=v".to_vec()));
+    }
+
+    #[test]
+    fn what_leads_in_a_circle_ends() {
+        let policies = steps(&json!([{"rewrite": {"pattern": "^/(.*)", "target": "/x/$1"}}]));
+        let request = Generated::of("/a", "", None);
+        assert_eq!(decided(&[("/", "p")], &policies, &request).0, "Respond(500)");
+    }
+
+    #[test]
+    fn variables_end_with_the_rule_that_set_them() {
+        let policies = json!({
+            "p": {"script": {"steps": [
+                {"set": {"name": "snippet_l_a", "value": "of p"}},
+                {"rewrite": {"pattern": "^/a", "target": "/b", "then": "last"}},
+            ]}},
+            "q": {"script": {"steps": [{"set": {"name": "snippet_l_b", "value": "[$snippet_l_a]"}}]}},
+        });
+        let (_, edits) =
+            decided(&[("/", "p"), ("/b", "q")], &policies, &Generated::of("/a", "", None));
+        assert_eq!(*edits.variables.unwrap(), [("snippet_l_b".into(), b"[]".to_vec())]);
+    }
+
+    #[test]
+    fn a_server_s_steps_come_once_and_its_locations_by_the_path_that_they_leave() {
+        let policies = json!({
+            "p": {"script": {"server": "s", "steps": []}},
+            "s": {"script": {
+                "owner": "n",
+                "steps": [
+                    {"set": {"name": "snippet_s_n", "value": "${snippet_s_n}1"}},
+                    {"rewrite": {"pattern": "^/old/(.*)", "target": "/$1"}},
+                ],
+                "locations": [{"at": {"prefix": "/shut"}, "policies": "q"}, {"at": {"exact": "/lost"}, "policies": "none"}],
+            }},
+            "q": {"denied": 401},
+        });
+        let decided = |path| {
+            decided(&[("/", "p"), ("/shut/open", "p")], &policies, &Generated::of(path, "", None))
+        };
+        assert_eq!(decided("/old/shut/x").0, "Respond(401)");
+        assert_eq!(decided("/shut/open/x").0, "to /shut/open");
+        assert_eq!(decided("/lost").0, "Respond(503)", "policies that are named and not there");
+        let (answer, edits) = decided("/old/x");
+        assert_eq!(answer, "to /");
+        assert_eq!(*edits.variables.unwrap(), [("snippet_s_n".into(), b"1".to_vec())]);
+    }
+
+    #[test]
+    fn what_is_denied_stays_so_whatever_a_script_answers() {
+        let policies = json!({"p": {"denied": 503, "script": {"steps": [
+            {"answer": {"code": 301, "location": "/elsewhere"}},
+        ]}}});
+        let request = Generated::of("/a", "", None);
+        assert_eq!(decided(&[("/", "p")], &policies, &request).0, "Respond(503)");
+    }
+
+    #[test]
+    fn a_pattern_that_takes_too_long_closes() {
+        let policies = steps(&json!([
+            {"if": {"test": {"value": "$uri", "pattern": "(a|aa)+(b|c)(d|e)\\1$"}, "then": [{"answer": {"code": 403}}]}},
+        ]));
+        let request = Generated::of(&format!("/{}", "a".repeat(900)), "", None);
+        assert_eq!(decided(&[("/", "p")], &policies, &request).0, "Respond(500)");
+    }
+}
