@@ -68,8 +68,8 @@ impl<'w> Left<'w> {
                 let names: Vec<_> = hosts.iter().take(TOLD).map(HostPattern::as_str).collect();
                 let more = if hosts.len() > TOLD { " and others" } else { "" };
                 let message = format!(
-                    "listener {}: {}{more} are left to routes of other namespaces that name them: name a host in an older route \
-                     of the set's namespace, and the listener has it",
+                    "listener {} leaves {}{more} to routes of other namespaces that name these hosts: name a host in an older \
+                     route of the set's namespace, and the listener has it",
                     listener.spec.name,
                     names.join(", ")
                 );
