@@ -8,11 +8,13 @@ use oxigress_core::model::policy::TlsPolicy;
 use oxigress_core::model::{CertificateId, HostPattern, SessionPlace, StreamPort};
 use oxigress_objects::gateway::{Gateway, Listener, ListenerSet};
 use oxigress_objects::gateway_status::Condition;
+use oxigress_objects::secret::Pair;
 use oxigress_objects::{Key, Kind, Name, ObjectRef};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 use std::num::NonZeroU16;
+use std::sync::Arc;
 
 /// A Gateway of ours.
 pub struct GatewayState<'w> {
@@ -24,6 +26,8 @@ pub struct GatewayState<'w> {
     pub listeners: Vec<ListenerState<'w>>,
     /// The ListenerSets that name it, the oldest first.
     pub sets: Vec<SetState<'w>>,
+    /// It names a certificate for endpoints, which it may be unable to show.
+    pub unresolved: Option<Option<Condition>>,
 }
 
 /// A ListenerSet that names a Gateway of ours.
@@ -112,6 +116,8 @@ pub struct ListenerState<'w> {
     pub unresolved: Option<Condition>,
     /// What its clients have to show.
     pub clients: Option<TlsPolicy>,
+    /// What it shows to endpoints over TLS.
+    pub identity: Option<Arc<Pair>>,
     /// Why it stands and lets nobody in: what clients show cannot be checked.
     pub closed: Option<Condition>,
 }
@@ -159,6 +165,7 @@ impl<'w> ListenerState<'w> {
             conflict: None,
             unresolved: None,
             clients: None,
+            identity: None,
             closed: None,
         }
     }
