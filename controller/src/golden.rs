@@ -164,18 +164,8 @@ fn view(snapshot: &Snapshot, verdicts: &Verdicts, unread: Vec<String>) -> Value 
     put("certificates", certificates.collect());
     let names = snapshot.names.iter().map(|(host, id)| (host.to_string(), json!(id.as_str())));
     put("names", names.collect());
-    let tls = snapshot.tls.iter().map(|(host, tls)| {
-        let mut tls = serde_json::to_value(tls).unwrap();
-        name_bundles(snapshot, &mut tls, &["/client/authorities", "/client/revoked"]);
-        (host.to_string(), tls)
-    });
-    put("tls", tls.collect());
-    let asking = snapshot.listener_servers.iter().filter_map(|(at, server)| {
-        let mut tls = serde_json::to_value(server.tls.as_ref()?).unwrap();
-        name_bundles(snapshot, &mut tls, &["/client/authorities"]);
-        Some((at.to_string(), tls))
-    });
-    put("listener_tls", asking.collect());
+    put("tls", tls_view(snapshot));
+    put("listener_tls", listener_tls_view(snapshot));
     let fields = |settings: &oxigress_core::model::Settings| {
         serde_json::to_value(settings).unwrap().as_object().unwrap().clone()
     };
@@ -193,6 +183,25 @@ fn view(snapshot: &Snapshot, verdicts: &Verdicts, unread: Vec<String>) -> Value 
         all.insert("unread".into(), json!(unread));
     }
     Value::Object(all)
+}
+
+fn tls_view(snapshot: &Snapshot) -> Map<String, Value> {
+    let tls = snapshot.tls.iter().map(|(host, tls)| {
+        let mut tls = serde_json::to_value(tls).unwrap();
+        name_bundles(snapshot, &mut tls, &["/client/authorities", "/client/revoked"]);
+        (host.to_string(), tls)
+    });
+    tls.collect()
+}
+
+/// What listeners ask of their clients, at each of their hosts.
+fn listener_tls_view(snapshot: &Snapshot) -> Map<String, Value> {
+    let asking = snapshot.listener_servers.iter().filter_map(|(at, server)| {
+        let mut tls = serde_json::to_value(server.tls.as_ref()?).unwrap();
+        name_bundles(snapshot, &mut tls, &["/client/authorities"]);
+        Some((at.to_string(), tls))
+    });
+    asking.collect()
 }
 
 fn endpoints_view(snapshot: &Snapshot) -> Map<String, Value> {

@@ -164,7 +164,11 @@ spec! {
     /// How a Gateway speaks TLS beside what its listeners say.
     struct GatewayTls {
         frontend: Option<FrontendTls>,
-        backend: Unread,
+        backend: Option<GatewayBackendTls>,
+    }
+    /// What endpoints are shown.
+    struct GatewayBackendTls {
+        client_certificate_ref: Option<ObjectName>,
     }
     /// What clients have to show, and on which ports something else.
     struct FrontendTls {

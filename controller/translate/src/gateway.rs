@@ -18,6 +18,7 @@ mod frontend;
 mod gateways;
 mod grants;
 mod host;
+mod identity;
 mod isolation;
 mod listener;
 mod listener_set;
@@ -192,17 +193,15 @@ pub fn build(
     beside: &Beside<'_>,
     memo: &mut Memo,
 ) -> Built {
-    let objects = &world.gateway_api;
     let mut built = Built::default();
     let mut old = memo.replace(world);
-    let classes = gateways::classes(options, objects, &mut built);
+    let classes = gateways::classes(options, &world.gateway_api, &mut built);
     if classes.is_empty() {
         *memo = Memo::default();
         return built;
     }
     let mut gateways = gateways::gateways(world, options, &classes, &mut built);
-    let listeners = isolation::Listeners::of(&gateways);
-    let of_clients = frontend::apply(world, &mut gateways, &mut memo.client_authorities);
+    let listeners = read_tls(world, &mut gateways, memo, &mut built);
     let mut serving = serve::Serving::default();
     let mut allowances: BTreeMap<&str, Allowance> = BTreeMap::new();
     let mut tls = TlsPolicies::of(world, options, &mut memo.authorities);
@@ -240,13 +239,25 @@ pub fn build(
     gateways::finish(&gateways, &mut built);
     tls.finish(options, &mut built);
     memo.policies = policies.finish(&mut built);
-    built.client_bundles = of_clients.keys().cloned().collect();
-    built.bundles.extend(of_clients);
     let by = (&gateways, &listeners);
     let refused = serving.finish(world, options, beside, by, (&mut old, memo), &mut built);
     conflict::report(&mut routes, &refused, by, &mut built);
     attach::put_statuses(options, &routes, memo, &mut built);
     built
+}
+
+/// Reads what Gateways say about TLS toward clients and endpoints; answers the hosts of their listeners, also of those that it
+/// closes.
+fn read_tls(
+    world: &World,
+    gateways: &mut state::Gateways<'_>,
+    memo: &mut Memo,
+    built: &mut Built,
+) -> isolation::Listeners {
+    let listeners = isolation::Listeners::of(gateways);
+    frontend::apply(world, gateways, &mut memo.client_authorities, built);
+    identity::apply(world, gateways, built);
+    listeners
 }
 
 /// The hosts that accepted listeners and attached routes name, each with the oldest of them. That of all hosts is nobody's.

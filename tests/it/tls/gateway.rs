@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use openssl::ssl::SslVersion;
 use oxigress_tests::controller::Controller;
-use oxigress_tests::mutual::{Caller, EXPIRED, Identity, VALID, expect};
+use oxigress_tests::mutual::{Caller, EXPIRED, Identity, Seen, TlsEndpoint, VALID, expect};
 use oxigress_tests::pass;
 use oxigress_tests::place::{Directory, free_port};
 use oxigress_tests::shop::Shop;
@@ -38,8 +38,31 @@ fn route(listener: &str, host: &str, backend: &str) -> String {
 
 fn start(directory: &Directory) -> Result<Shop> {
     let controller = Controller::start(directory, 2, &[])?;
-    Shop::new(controller, &["one", "two"], &[("tls", "one.test")])
+    Shop::new(controller, &["one", "two"], &[("tls", "one.test"), ("two", "two.test")])
 }
+
+const SERVICES: &str = "$SERVICE(one: one)\n$SERVICE(two: two)\n$INGRESS(shop: own.test/ one)\n";
+
+/// Server names of handshakes, hosts of requests, and the status.
+const MISDIRECTED: [(Option<&str>, &str, u16); 16] = [
+    (Some("one.test"), "one.test", 200),
+    (Some("one.test"), "two.test", 421),
+    (Some("one.test"), "none.test", 404),
+    (Some("two.test"), "two.test", 200),
+    (Some("TWO.test"), "Two.Test:443", 200),
+    (Some("two.test"), "one.test", 421),
+    (Some("two.test"), "none.test", 421),
+    (Some("a.wild.test"), "b.c.wild.test", 200),
+    (Some("a.wild.test"), "two.test", 421),
+    (Some("none.test"), "one.test", 200),
+    (None, "one.test", 200),
+    (None, "two.test", 421),
+    // Hosts of Ingresses may be asked for by any connection.
+    (Some("two.test"), "own.test", 200),
+    (Some("own.test"), "own.test", 200),
+    (Some("own.test"), "two.test", 421),
+    (None, "own.test", 200),
+];
 
 #[test]
 fn a_host_of_another_listener_than_the_server_name_s_is_misdirected() {
@@ -52,47 +75,40 @@ fn a_host_of_another_listener_than_the_server_name_s_is_misdirected() {
         ];
         let routes =
             [route("any", "one.test", "one"), route("two", "", "two"), route("wild", "", "one")];
-        let services = "$SERVICE(one: one)\n$SERVICE(two: two)\n$INGRESS(shop: own.test/ one)\n";
         let spec = format!("  listeners:\n{}", listeners.concat());
-        shop.write("web.yaml", &(services.to_owned() + &gateway(&spec) + &routes.concat()))?;
+        shop.write("web.yaml", &(SERVICES.to_owned() + &gateway(&spec) + &routes.concat()))?;
         let caller = Caller::new(shop.controller.https_port, "one.test")?;
-        for (name, host, status) in [
-            (Some("one.test"), "one.test", 200),
-            (Some("one.test"), "two.test", 421),
-            (Some("one.test"), "none.test", 404),
-            (Some("two.test"), "two.test", 200),
-            (Some("TWO.test"), "Two.Test:443", 200),
-            (Some("two.test"), "one.test", 421),
-            (Some("two.test"), "none.test", 421),
-            (Some("a.wild.test"), "b.c.wild.test", 200),
-            (Some("a.wild.test"), "two.test", 421),
-            (Some("none.test"), "one.test", 200),
-            (None, "one.test", 200),
-            (None, "two.test", 421),
-            // Hosts of Ingresses may be asked for by any connection.
-            (Some("two.test"), "own.test", 200),
-            (Some("own.test"), "own.test", 200),
-            (Some("own.test"), "two.test", 421),
-            (None, "own.test", 200),
-        ] {
-            let caller = caller.name(name);
-            expect(&format!("{name:?} to {host}"), caller.status(host)?, status)?;
+        for (name, host, status) in MISDIRECTED {
+            expect(&format!("{name:?} to {host}"), caller.name(name).status(host)?, status)?;
         }
-        // A session of one listener may be gone on with at another: the connection is for the name that is sent with it.
-        for version in [SslVersion::TLS1_2, SslVersion::TLS1_3] {
-            let caller = Caller { version, ..caller.name(Some("one.test")) };
-            expect("first", caller.status("one.test")?, 200)?;
-            expect("resumed", caller.name(Some("two.test")).resuming()?.status("one.test")?, 421)?;
-        }
+        resume(&caller)?;
         // HTTP/2 connections are used again for hosts of one certificate.
-        let mut call = Caller { is_h2: true, ..caller.clone() }.call()?;
+        let mut twice = caller.clone();
+        twice.is_h2 = true;
+        let mut call = twice.call()?;
         let statuses = call.h2_statuses(&["one.test", "two.test", "one.test", "own.test"])?;
         ensure!(statuses == [200, 421, 200, 200], "{statuses:?}");
         // When the more specific listener is gone, its host is the other one's.
         let spec = format!("  listeners:\n{}", listeners[0]);
-        shop.write("web.yaml", &(services.to_owned() + &gateway(&spec) + &routes[0]))?;
+        shop.write("web.yaml", &(SERVICES.to_owned() + &gateway(&spec) + &routes[0]))?;
         expect("gone", caller.status("two.test")?, 404)
     });
+}
+
+/// A session may be gone on with by another name: in TLS 1.3 this counts, in TLS 1.2 that of the session.
+fn resume(caller: &Caller<'_>) -> Result<()> {
+    for (version, served, other) in
+        [(SslVersion::TLS1_2, "one.test", "two.test"), (SslVersion::TLS1_3, "two.test", "one.test")]
+    {
+        let mut caller = caller.name(Some("one.test"));
+        caller.version = version;
+        for (host, status) in [(served, 200), (other, 421)] {
+            expect("first", caller.status("one.test")?, 200)?;
+            let resumed = caller.name(Some("two.test")).resuming()?;
+            expect(&format!("{version:?}, resumed, to {host}"), resumed.status(host)?, status)?;
+        }
+    }
+    Ok(())
 }
 
 /// A ConfigMap with an authority.
@@ -125,23 +141,37 @@ fn status(caller: &Caller<'_>, host: &str) -> Option<u16> {
     caller.call().and_then(|mut call| call.get(host, "/")).map(|answer| answer.status).ok()
 }
 
+/// The Services, routes, authorities and clients of the test.
+struct Clients {
+    shop: Shop,
+    rest: String,
+    listeners: [String; 2],
+    port: u16,
+}
+
+impl Clients {
+    /// Serves a Gateway whose clients have to show this, on 443 and on the other port.
+    fn ask(&mut self, mode: &str, map: &str, other: &str) -> Result<()> {
+        let frontend = frontend(map, mode, Some((self.port, other)));
+        let spec = format!("{frontend}  listeners:\n{}", self.listeners.concat());
+        self.shop.write("web.yaml", &(self.rest.clone() + &gateway(&spec)))
+    }
+}
+
 #[test]
 fn a_listener_lets_in_whom_its_authorities_vouch_for() {
     pass("gateway-clients", |directory| {
-        let mut shop = start(directory)?;
-        let port = free_port()?;
+        let (shop, port) = (start(directory)?, free_port()?);
         let (ours, other) = (Identity::root("ours")?, Identity::root("other")?);
         let [client, expired] = [ours.issue("client", VALID)?, ours.issue("old", EXPIRED)?];
         let stranger = other.issue("stranger", VALID)?;
         let maps = authority("ours", &ours)? + &authority("other", &other)?;
         let listeners = [listener("any", 443, ""), listener("two", port, "hostname: two.test,")];
-        let spec = |frontend: String| format!("{frontend}  listeners:\n{}", listeners.concat());
         let routes = [route("any", "one.test", "one"), route("two", "", "two")].concat();
-        let services = "$SERVICE(one: one)\n$SERVICE(two: two)\n$INGRESS(shop: own.test/ one)\n";
-        let rest = services.to_owned() + &maps + &routes;
-        let valid = gateway(&spec(frontend("ours", "AllowValidOnly", Some((port, "other")))));
-        shop.write("web.yaml", &(rest.clone() + &valid))?;
-        let any = Caller::new(shop.controller.https_port, "one.test")?;
+        let mut clients =
+            Clients { shop, rest: SERVICES.to_owned() + &maps + &routes, listeners, port };
+        clients.ask("AllowValidOnly", "ours", "other")?;
+        let any = Caller::new(clients.shop.controller.https_port, "one.test")?;
         let two = any.to(port).name(Some("two.test"));
         for (caller, who, host, expected) in [
             (&any, None, "one.test", None),
@@ -153,7 +183,7 @@ fn a_listener_lets_in_whom_its_authorities_vouch_for() {
             (&two, None, "two.test", None),
             (&two, Some(&client), "two.test", None),
             (&two, Some(&stranger), "two.test", Some(200)),
-            // An Ingress asks for nothing: by a connection that asked for something it is misdirected, by its own it is served.
+            // An Ingress asks for nothing: by a connection that asked for something it is misdirected.
             (&any, Some(&client), "own.test", Some(421)),
         ] {
             let caller = who.map_or(caller.anonymous(), |who| caller.showing(who));
@@ -166,27 +196,83 @@ fn a_listener_lets_in_whom_its_authorities_vouch_for() {
         // A connection that was let in is not kept by another authority.
         let mut call = any.showing(&client).call()?;
         expect("before", call.get("one.test", "/")?.status, 200)?;
-        let turned = gateway(&spec(frontend("other", "AllowValidOnly", Some((port, "ours")))));
-        shop.write("web.yaml", &(rest.clone() + &turned))?;
+        clients.ask("AllowValidOnly", "other", "ours")?;
         expect("after", call.get("one.test", "/")?.status, 421)?;
-        // The fallback lets everybody in.
-        let open = gateway(&spec(frontend("ours", "AllowInsecureFallback", Some((port, "other")))));
-        shop.write("web.yaml", &(rest.clone() + &open))?;
-        for who in [None, Some(&client), Some(&stranger), Some(&expired)] {
-            let [any, two] = [&any, &two]
-                .map(|caller| who.map_or(caller.anonymous(), |who| caller.showing(who)));
-            expect("443", any.status("one.test")?, 200)?;
-            expect("the other port", two.status("two.test")?, 200)?;
+        open_and_closed(&mut clients, (&any, &two), &[&client, &stranger, &expired])
+    });
+}
+
+fn open_and_closed(
+    clients: &mut Clients,
+    (any, two): (&Caller<'_>, &Caller<'_>),
+    all: &[&Identity],
+) -> Result<()> {
+    // The fallback lets everybody in.
+    clients.ask("AllowInsecureFallback", "ours", "other")?;
+    expect("without a certificate", any.status("one.test")?, 200)?;
+    expect("without a certificate", two.status("two.test")?, 200)?;
+    for who in all {
+        expect("443", any.clone().showing(who).status("one.test")?, 200)?;
+        expect("the other port", two.clone().showing(who).status("two.test")?, 200)?;
+    }
+    // Authorities that are not there let nobody in, and leave the host to no other listener.
+    clients.ask("AllowInsecureFallback", "lost", "other")?;
+    for caller in [any.clone(), any.clone().showing(all[0])] {
+        let error = caller.call().err().context("the handshake succeeds")?;
+        ensure!(format!("{error:#}").contains("TLS handshake"), "{error:#}");
+    }
+    expect("the other port", two.status("two.test")?, 200)?;
+    expect("the Ingress", any.name(Some("own.test")).status("own.test")?, 200)
+}
+
+/// A Service of an endpoint over TLS, and the policy that says so.
+fn over_tls(endpoint: &TlsEndpoint) -> String {
+    let port = endpoint.address.port();
+    format!(
+        "---\napiVersion: v1\nkind: Service\nmetadata: {{ name: tls, namespace: default }}\n\
+         spec: {{ ports: [{{ port: 80, targetPort: {port} }}] }}\n---\n\
+         apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\n\
+         metadata: {{ name: tls-1, namespace: default, labels: {{ kubernetes.io/service-name: tls }} }}\n\
+         addressType: IPv4\nports: [{{ port: {port} }}]\nendpoints: [{{ addresses: [127.0.0.1] }}]\n---\n\
+         apiVersion: gateway.networking.k8s.io/v1\nkind: BackendTLSPolicy\nmetadata: {{ name: tls, namespace: default }}\n\
+         spec:\n  targetRefs: [{{ group: '', kind: Service, name: tls }}]\n\
+         \x20 validation: {{ hostname: endpoint.test, caCertificateRefs: [{{ group: '', kind: ConfigMap, name: ours }}] }}\n"
+    )
+}
+
+#[test]
+fn endpoints_over_tls_are_shown_the_gateway_s_certificate() {
+    pass("gateway-identity", |directory| {
+        let mut shop = start(directory)?;
+        let ours = Identity::root("ours")?;
+        let endpoint = TlsEndpoint::start(&ours.issue("endpoint.test", VALID)?)?;
+        let rest = authority("ours", &ours)?
+            + &over_tls(&endpoint)
+            + "$SECRET(two: two)\n"
+            + &[route("any", "one.test", "tls"), route("more", "one.test", "tls")].concat();
+        let listeners =
+            [listener("any", 443, ""), "  - { name: more, port: 80, protocol: HTTP }\n".into()];
+        let spec = |backend: &str| format!("{backend}  listeners:\n{}", listeners.concat());
+        let subject = |shop: &Shop| -> Result<String> {
+            let caller = Caller::new(shop.controller.https_port, "one.test")?;
+            Ok(Seen::parse(&caller.call()?.get("one.test", "/")?.body)?.subject)
+        };
+        let naming = |secret: &str| {
+            gateway(&spec(&format!(
+                "  tls: {{ backend: {{ clientCertificateRef: {{ name: {secret} }} }} }}\n"
+            )))
+        };
+        for (manifest, expected) in [
+            (gateway(&spec("")), ""),
+            (naming("tls"), "tls"),
+            (naming("two"), "two"),
+            // None is shown where it cannot be used.
+            (naming("lost"), ""),
+        ] {
+            shop.write("web.yaml", &(rest.clone() + &manifest))?;
+            let found = subject(&shop)?;
+            ensure!(found == expected, "{found:?}, not {expected:?}");
         }
-        // Authorities that are not there let nobody in, and leave the host to no other listener.
-        let lost = gateway(&spec(frontend("lost", "AllowInsecureFallback", Some((port, "other")))));
-        shop.write("web.yaml", &(rest.clone() + &lost))?;
-        for who in [None, Some(&client)] {
-            let caller = who.map_or(any.anonymous(), |who| any.showing(who));
-            let error = caller.call().err().context("the handshake succeeds")?;
-            ensure!(format!("{error:#}").contains("TLS handshake"), "{error:#}");
-        }
-        expect("the other port", two.anonymous().status("two.test")?, 200)?;
-        expect("the Ingress", own.status("own.test")?, 200)
+        Ok(())
     });
 }

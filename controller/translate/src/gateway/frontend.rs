@@ -6,11 +6,12 @@
 //! Tenancy: it holds for the listeners of ListenerSets too. ConfigMaps and grants are those of the Gateway.
 //! Source:  FrontendTLSValidation of Gateway API v1.7.
 
+use super::Built;
 use super::state::{Gateways, Home, ListenerState};
 use super::target::is_granted;
 use super::tls_policy::{Authorities, authorities_in};
 use oxigress_core::model::policy::{ClientCertificates, TlsPolicy, VerifyClient};
-use oxigress_core::model::{Bundle, BundleId, HostPattern};
+use oxigress_core::model::{Bundle, HostPattern};
 use oxigress_objects::gateway::{
     self, FrontendValidation, Gateway, GatewayObjects, GatewaySpec, ObjectName,
 };
@@ -61,23 +62,23 @@ fn validation_at(spec: &GatewaySpec, port: i64) -> Option<&FrontendValidation> {
     own.map_or(&frontend.default, |own| &own.tls).validation.as_ref()
 }
 
-/// Notes at each HTTPS listener what its clients have to show, and closes those where that cannot be checked. Answers the
-/// authorities. `known` has those that were read before, and then those that are named now.
+/// Notes at each HTTPS listener what its clients have to show, and closes those where that cannot be checked.
+/// `known` has those that were read before, and then those that are named now.
 pub fn apply(
     world: &World,
     gateways: &mut Gateways<'_>,
     known: &mut Authorities,
-) -> BTreeMap<BundleId, Bundle> {
+    built: &mut Built,
+) {
     let old = std::mem::take(known);
-    let mut bundles = BTreeMap::new();
     for (key, state) in gateways.iter_mut() {
         let spec = &state.gateway.spec;
         for listener in state.listeners.iter_mut().filter(|listener| listener.is_https()) {
             let Some(validation) = validation_at(spec, listener.spec.port) else { continue };
             match read(world, key, validation, (&old, known)) {
                 Ok((policy, bundle)) => {
-                    let named = policy.bundles().next().cloned();
-                    bundles.extend(named.map(|id| (id, bundle)));
+                    built.client_bundles.extend(policy.bundles().cloned());
+                    built.bundles.extend(policy.bundles().cloned().map(|id| (id, bundle.clone())));
                     listener.clients = Some(policy);
                 }
                 Err(Refusal { accepted, resolved }) => {
@@ -89,7 +90,6 @@ pub fn apply(
         }
     }
     refuse_others(gateways);
-    bundles
 }
 
 fn read(

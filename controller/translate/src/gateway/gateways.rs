@@ -9,7 +9,7 @@ use super::protocol::Protocol;
 use super::state::{GatewayState, Gateways, Home};
 use super::status::{self, accepted, programmed};
 use super::target::is_watched;
-use super::{Built, frontend, listener_set, ports, tls_policy};
+use super::{Built, frontend, identity, listener_set, ports, tls_policy};
 use crate::Options;
 use oxigress_core::model::StreamPort;
 use oxigress_objects::gateway::{Gateway, GatewayObjects};
@@ -68,6 +68,9 @@ pub fn references(options: &Options, objects: &GatewayObjects) -> BTreeSet<Objec
         let secrets = read.filter_map(|spec| shown(objects, home, spec));
         all.extend(secrets.map(|key| ObjectRef::new(Kind::Secret, key)));
     }
+    let identities =
+        gateways.iter().filter_map(|(key, gateway)| identity::secret_of(objects, key, gateway));
+    all.extend(identities.map(|key| ObjectRef::new(Kind::Secret, key)));
     let of_clients =
         gateways.iter().flat_map(|(key, gateway)| frontend::authorities_of(objects, key, gateway));
     let maps = tls_policy::references(objects).chain(of_clients);
@@ -101,7 +104,10 @@ pub fn gateways<'w>(
         if matches!(place, Place::Nowhere(_)) {
             listeners.iter_mut().for_each(|listener| listener.port = None);
         }
-        gateways.insert(key, GatewayState { gateway, place, listeners, sets: Vec::new() });
+        gateways.insert(
+            key,
+            GatewayState { gateway, place, listeners, sets: Vec::new(), unresolved: None },
+        );
     }
     for state in gateways.values_mut() {
         ports::find_conflicts(options, &mut state.listeners);
@@ -137,6 +143,7 @@ pub fn finish(gateways: &Gateways<'_>, built: &mut Built) {
             0 => Condition::no("Programmed", "Invalid", "no listener is valid"),
             _ => programmed(),
         });
+        conditions.extend(identity::condition(state));
         if frontend::is_insecure(&state.gateway.spec) {
             conditions.push(Condition {
                 message: "tls.frontend: clients are let in whatever they show".into(),

@@ -11,6 +11,7 @@ use super::room::{Meeting, Room};
 use super::route::{CompiledRoute, Patterns};
 use super::served::{self, Served};
 use super::state::ListenerState;
+use super::target::ToEndpoints;
 use super::tls_policy::{Authorities, TlsPolicies};
 use super::work::{self, Step};
 use super::{Beside, HostOwner, PlaceOwner};
@@ -18,6 +19,7 @@ use crate::relation::Relation;
 use oxigress_core::model::policy::{PolicyId, TlsPolicy};
 use oxigress_core::model::{BackendId, ListenerHost, Rule};
 use oxigress_objects::gateway::{Objects, ReferenceGrant, Route};
+use oxigress_objects::secret::Pair;
 use oxigress_objects::verdict::Note;
 use oxigress_objects::{Key, Kind, Name, ObjectRef, World};
 use std::cmp::Reverse;
@@ -69,9 +71,11 @@ pub struct KnownRoute {
     is_stale: bool,
     /// How many rules it has where it is served.
     count: usize,
-    /// Whether its rules depend on the listener.
+    /// Whether its rules depend on the port of a listener.
     has_redirects: bool,
-    /// Its rules as they are served, by what a listener says about its redirects.
+    /// Whether they depend on what a listener shows to endpoints.
+    has_tls: bool,
+    /// Its rules as they are served, by what a listener says about them.
     served: Vec<KnownServed>,
     /// The bytes of its filters at a listener.
     filter_bytes: usize,
@@ -82,13 +86,19 @@ pub struct KnownRoute {
 }
 
 struct KnownServed {
-    by: RedirectBase,
+    by: Base,
     rules: Arc<Served>,
     is_used: bool,
 }
 
-/// What redirects take over from a listener: whether it speaks TLS, and its port. `None`: the route has no redirects.
-type RedirectBase = Option<(bool, i64)>;
+/// What rules take over from a listener.
+#[derive(Clone, Default, PartialEq)]
+struct Base {
+    /// What redirects do: whether it speaks TLS, and its port.
+    redirects: Option<(bool, i64)>,
+    /// What is shown to endpoints over TLS.
+    identity: Option<Arc<Pair>>,
+}
 
 /// What a host came to, beside its rules.
 #[derive(Default)]
@@ -303,6 +313,7 @@ impl KnownRoute {
     pub fn new(route: &Arc<Route>, compiled: CompiledRoute, filter_bytes: usize) -> Self {
         let count = compiled.count();
         let has_redirects = compiled.rules.iter().any(|rule| rule.answer.redirect.is_some());
+        let has_tls = compiled.tls.values().any(|to| matches!(to, ToEndpoints::Tls(_)));
         KnownRoute {
             route: route.clone(),
             compiled,
@@ -310,6 +321,7 @@ impl KnownRoute {
             is_stale: false,
             count,
             has_redirects,
+            has_tls,
             served: Vec::new(),
             filter_bytes,
             lacks_room: false,
@@ -324,14 +336,17 @@ impl KnownRoute {
 
     /// The bytes of filters that serving it at one more listener takes; those of the first are counted with its reading.
     pub fn bytes_at(&self, listener: &ListenerState<'_>) -> usize {
-        let by = self.redirect_base(listener);
-        let is_known =
-            by.is_none() || self.served.iter().any(|known| known.by == by && known.is_used);
+        let by = self.base(listener);
+        let is_known = by == Base::default()
+            || self.served.iter().any(|known| known.by == by && known.is_used);
         if is_known { 0 } else { self.filter_bytes }
     }
 
-    fn redirect_base(&self, listener: &ListenerState<'_>) -> RedirectBase {
-        self.has_redirects.then_some((listener.is_https(), listener.spec.port))
+    fn base(&self, listener: &ListenerState<'_>) -> Base {
+        Base {
+            redirects: self.has_redirects.then_some((listener.is_https(), listener.spec.port)),
+            identity: listener.identity.clone().filter(|_| self.has_tls),
+        }
     }
 
     /// How many rules it has wherever it is served.
@@ -341,7 +356,7 @@ impl KnownRoute {
 
     /// Its rules at a listener. Those that are the same at every listener are kept in this form alone.
     pub fn served_at(&mut self, key: &Key, listener: &ListenerState<'_>) -> Arc<Served> {
-        let by = self.redirect_base(listener);
+        let by = self.base(listener);
         if let Some(known) = self.served.iter_mut().find(|known| known.by == by) {
             known.is_used = true;
             return known.rules.clone();
@@ -349,7 +364,7 @@ impl KnownRoute {
         work::count(Step::Served);
         let rules = Arc::new(served::served(key, &self.compiled, listener));
         self.served.push(KnownServed { by, rules: rules.clone(), is_used: true });
-        if !self.has_redirects {
+        if !self.has_redirects && !self.has_tls {
             self.compiled.rules = Vec::new();
         }
         rules
@@ -362,7 +377,7 @@ impl KnownRoute {
         if self.is_bare {
             self.compiled.rules = Vec::new();
         }
-        self.served.retain(|known| known.is_used || (known.by.is_none() && !self.is_bare));
+        self.served.retain(|known| known.is_used || (known.by == Base::default() && !self.is_bare));
         self.served.iter_mut().for_each(|known| known.is_used = false);
     }
 }

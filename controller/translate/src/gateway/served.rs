@@ -5,7 +5,7 @@ use super::route::{Answer, CompiledRoute, CompiledRule, Target};
 use super::state::ListenerState;
 use super::work::{self, Step};
 use crate::host::merge::Ids;
-use oxigress_core::model::policy::{Policies, PolicyId};
+use oxigress_core::model::policy::{Policies, PolicyId, UpstreamTls};
 use oxigress_core::model::{BackendId, Origin, PathPattern, Policy, Rule, Selection};
 use oxigress_objects::Key;
 use oxigress_objects::gateway::RedirectFilter;
@@ -97,7 +97,7 @@ impl<'r> Made<'r> {
         let known = self.0.entry(Arc::as_ptr(&rule.answer)).or_insert_with(|| {
             let targets: Cow<'r, [Target]> = match &rule.answer.redirect {
                 Some(redirect) => vec![redirected(redirect, &rule.path, listener)].into(),
-                None => rule.answer.targets.as_slice().into(),
+                None => identified(&rule.answer.targets, listener),
             };
             let mut ids = Ids::default();
             let ids = targets.iter().map(|target| ids.of(&target.policies)).collect();
@@ -105,6 +105,32 @@ impl<'r> Made<'r> {
         });
         (&known.targets, &known.ids)
     }
+}
+
+/// The targets as they are spoken to by a listener, which may show endpoints a certificate.
+fn identified<'r>(targets: &'r [Target], listener: &ListenerState<'_>) -> Cow<'r, [Target]> {
+    let has_tls = |target: &Target| tls_of(&target.policies).is_some();
+    let Some(pair) = listener.identity.as_ref().filter(|_| targets.iter().any(has_tls)) else {
+        return targets.into();
+    };
+    let shown = targets.iter().map(|target| {
+        let mut target = target.clone();
+        if has_tls(&target)
+            && let Some(tls) = Arc::make_mut(&mut target.policies)
+                .proxy
+                .as_mut()
+                .and_then(|proxy| proxy.tls.as_mut())
+        {
+            tls.certificate.clone_from(&pair.chain);
+            tls.key.clone_from(&pair.key);
+        }
+        target
+    });
+    shown.collect()
+}
+
+fn tls_of(policies: &Policies) -> Option<&UpstreamTls> {
+    policies.proxy.as_ref()?.tls.as_ref()
 }
 
 /// The redirect that a rule answers with at a listener.

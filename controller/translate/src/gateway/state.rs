@@ -8,6 +8,7 @@ use oxigress_core::model::policy::TlsPolicy;
 use oxigress_core::model::{CertificateId, HostPattern, SessionPlace, StreamPort};
 use oxigress_objects::gateway::{Gateway, Listener, ListenerSet};
 use oxigress_objects::gateway_status::Condition;
+use oxigress_objects::secret::Pair;
 use oxigress_objects::{Key, Kind, Name, ObjectRef};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -25,6 +26,8 @@ pub struct GatewayState<'w> {
     pub listeners: Vec<ListenerState<'w>>,
     /// The ListenerSets that name it, the oldest first.
     pub sets: Vec<SetState<'w>>,
+    /// It names a certificate for endpoints, which it may be unable to show.
+    pub unresolved: Option<Option<Condition>>,
 }
 
 /// A ListenerSet that names a Gateway of ours.
@@ -117,6 +120,8 @@ pub struct ListenerState<'w> {
     pub leaves: Arc<BTreeSet<HostPattern>>,
     /// What its clients have to show.
     pub clients: Option<TlsPolicy>,
+    /// What it shows to endpoints over TLS.
+    pub identity: Option<Arc<Pair>>,
     /// Why it stands and lets nobody in: what clients show cannot be checked.
     pub closed: Option<Condition>,
 }
@@ -165,6 +170,7 @@ impl<'w> ListenerState<'w> {
             unresolved: None,
             leaves: Arc::default(),
             clients: None,
+            identity: None,
             closed: None,
         }
     }

@@ -200,7 +200,7 @@ impl<'w> TlsPolicies<'w> {
 
     /// Says what became of them.
     pub fn finish(self, options: &Options, built: &mut Built) {
-        built.bundles = self.bundles;
+        built.bundles.extend(self.bundles);
         let served = self.states.into_iter().filter(|(_, state)| !state.gateways.is_empty());
         for (key, state) in served {
             let conditions = conditions_of(&state);
