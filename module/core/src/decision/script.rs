@@ -45,10 +45,10 @@ impl Carried {
         self.variables.retain(|(name, _)| name.starts_with(OF_SERVER));
     }
 
-    /// Takes note of a move; whether the request has been sent on too often.
-    pub fn moves_too_often(&mut self) -> bool {
+    /// Takes note of a move; whether no other one may follow.
+    pub fn is_last_move(&mut self) -> bool {
         self.moves += 1;
-        self.moves > MOST_MOVES
+        self.moves >= MOST_MOVES
     }
 
     /// Whether the request has another path than the client's.

@@ -27,20 +27,21 @@ where
     loop {
         let Move { path, args, mut carried } = next;
         let moved = Moved { facts, path, args };
-        if carried.moves_too_often() {
-            let mut decision = Decision::new();
-            trace.answer(Reason::MovesInACircle);
-            decision.answer = Answer::Respond(500);
-            return decision;
-        }
+        let is_last = carried.is_last_move();
         let mut decision = Decision::new();
         match super::once(generation, &moved, trace, &mut decision, Some(carried)) {
-            Some(further) => next = *further,
-            None => {
-                decision.edits.moved = Some(Box::new((moved.path, moved.args)));
-                return decision;
+            Some(further) if !is_last => {
+                next = *further;
+                continue;
             }
+            Some(_) => {
+                trace.answer(Reason::MovesInACircle);
+                decision.answer = Answer::Respond(500);
+            }
+            None => {}
         }
+        decision.edits.moved = Some(Box::new((moved.path, moved.args)));
+        return decision;
     }
 }
 

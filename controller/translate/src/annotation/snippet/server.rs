@@ -187,6 +187,9 @@ fn place(words: &[&str], compiler: &mut Compiler<'_>) -> Result<Place> {
         compiler.snippet(pattern.as_str())?;
         return Ok(Place::Pattern(pattern));
     }
+    if modifier.is_empty() && text.starts_with('@') {
+        return Err(Not::Needed("nothing leads to a named location"));
+    }
     if !text.starts_with('/') || text.len() > MOST_PATH_BYTES {
         return impossible("its path does not begin with a slash, or is too long");
     }
@@ -223,7 +226,10 @@ impl ServerSnippet {
             Err(Not::Possible(why) | Not::Open(why)) => {
                 return say(reader, vec![Left { directive, why: Some(why), loss: Loss::AsNamed }]);
             }
-            Err(Not::Needed(_)) => return true,
+            Err(Not::Needed(why)) => {
+                let why = Some(why.to_owned());
+                return say(reader, vec![Left { directive, why, loss: Loss::Nothing }]);
+            }
         };
         let policies = inherit(lists, &answering(reader, directive, names, compiler), None);
         if let Some(id) = id_of(&policies) {
