@@ -44,6 +44,9 @@ impl Certificates {
     }
 }
 
+/// A listener over TLS: name, host and Secret.
+pub type Https<'l> = (String, &'l str, &'l Key);
+
 /// The listeners over TLS of one namespace.
 #[derive(Default)]
 pub struct Listeners {
@@ -61,8 +64,8 @@ impl Listeners {
         (name_of(gateway, place / MAX_LISTENERS), format!("https-{}", place + 1))
     }
 
-    /// The listeners of each Gateway: name, host and Secret.
-    pub fn by_gateway(&self, gateway: &str) -> Vec<(String, Vec<(String, &str, &Key)>)> {
+    /// The Gateways, each with its listeners over TLS.
+    pub fn by_gateway(&self, gateway: &str) -> Vec<(String, Vec<Https<'_>>)> {
         let mut all = vec![(name_of(gateway, 0), Vec::new())];
         for (place, (host, secret)) in self.all.iter().enumerate() {
             let number = place / MAX_LISTENERS;
