@@ -64,6 +64,7 @@ impl Generated {
             headers: origin.map(|origin| ("origin", origin)).into_iter().collect(),
             cookie: None,
             is_tls: true,
+            server_name: Some("a.test"),
             client_scheme: "https",
             was_asked: true,
             shown: Shown::Nothing,
