@@ -81,7 +81,8 @@ pub fn apply(
                     built.bundles.extend(policy.bundles().cloned().map(|id| (id, bundle.clone())));
                     listener.clients = Some(policy);
                 }
-                Err(Refusal { accepted, resolved }) => {
+                Err(why) => {
+                    let Refusal { accepted, resolved } = *why;
                     listener.clients = Some(TlsPolicy { denied: true, ..TlsPolicy::default() });
                     listener.closed = Some(accepted);
                     listener.unresolved = resolved.or(listener.unresolved.take());
@@ -97,11 +98,12 @@ fn read(
     gateway: &Key,
     validation: &FrontendValidation,
     known: (&Authorities, &mut Authorities),
-) -> Result<(TlsPolicy, Bundle), Refusal> {
+) -> Result<(TlsPolicy, Bundle), Box<Refusal>> {
     let field = "tls.frontend: caCertificateRefs";
     let refuse = |reason, message: String| {
         let accepted = Condition::no("Accepted", "NoValidCACertificate", message.clone());
-        Refusal { accepted, resolved: Some(Condition::no("ResolvedRefs", reason, message)) }
+        let resolved = Some(Condition::no("ResolvedRefs", reason, message));
+        Box::new(Refusal { accepted, resolved })
     };
     let verify = match validation.mode.as_deref() {
         None | Some("" | "AllowValidOnly") => VerifyClient::Strict,
@@ -109,7 +111,7 @@ fn read(
         Some(other) => {
             let message = format!("tls.frontend: mode: {other:?} is not known");
             let accepted = Condition::no("Accepted", "UnsupportedValue", message);
-            return Err(Refusal { accepted, resolved: None });
+            return Err(Box::new(Refusal { accepted, resolved: None }));
         }
     };
     let name = match &validation.ca_certificate_refs[..] {
