@@ -21,6 +21,9 @@ use std::borrow::Cow;
 /// How often a script may send a request to another path; nginx has the same bound.
 const MOST_MOVES: u8 = 10;
 
+/// A path, decoded, and a query.
+pub(super) type Uri = (Vec<u8>, Vec<u8>);
+
 /// A variable of a script and its value.
 pub type Variable = (Box<str>, Vec<u8>);
 
@@ -92,7 +95,7 @@ pub(super) struct Run<'a, 'g, F> {
     /// `scheme://` and the host, for redirects to a path, unless they name none.
     pub origin: Option<Vec<u8>>,
     pub carried: Box<Carried>,
-    uri: Option<(Vec<u8>, Vec<u8>)>,
+    uri: Option<Uri>,
     /// The path has changed, and is to be looked for again.
     pub is_changed: bool,
     /// The captures of the last pattern that matched, and the value that it matched in.
@@ -110,7 +113,7 @@ impl<'a, 'g, F: Facts> Run<'a, 'g, F> {
     }
 
     /// The new path and query; `None`: they are the request's.
-    pub fn into_uri(self) -> (Option<(Vec<u8>, Vec<u8>)>, Box<Carried>) {
+    pub fn into_uri(self) -> (Option<Uri>, Box<Carried>) {
         (self.uri, self.carried)
     }
 
@@ -130,7 +133,7 @@ impl<'a, 'g, F: Facts> Run<'a, 'g, F> {
     /// Takes the steps.
     pub fn take(&mut self, steps: &[Step]) -> End {
         self.steps(steps)
-            .unwrap_or_else(|NoAnswer| Some(End::Answer(Answer::Respond(500), Reason::NoAnswer)))
+            .unwrap_or(Some(End::Answer(Answer::Respond(500), Reason::NoAnswer)))
             .unwrap_or(End::Over)
     }
 

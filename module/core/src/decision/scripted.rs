@@ -2,7 +2,7 @@
 
 use super::facts::{CompiledPolicies, Facts, Generation};
 use super::moved::Moved;
-use super::script::{Carried, End, Move, Run};
+use super::script::{Carried, End, Move, Run, Uri};
 use super::trace::{Reason, Trace};
 use super::values::{Routed, RuleNames};
 use super::{Answer, Counter, Decider, Decision};
@@ -141,7 +141,7 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
             let end = run.take(&script.steps);
             if let End::Answer(answer, reason) = end {
                 let (_, carried) = run.into_uri();
-                return Err(self.ends(answer, reason, carried));
+                return Err(self.ends(answer, reason, *carried));
             }
             // nginx looks for the location with the new path, whatever ended the steps.
             if run.has_uri() {
@@ -185,7 +185,7 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
         let (uri, carried) = run.into_uri();
         let is_broken_off = match end {
             End::Answer(answer, reason) => {
-                return (Some(self.ends(answer, reason, carried)), false);
+                return (Some(self.ends(answer, reason, *carried)), false);
             }
             End::Last => return (Some(self.moves((uri, carried))), false),
             End::Over if is_changed => return (Some(self.moves((uri, carried))), false),
@@ -193,17 +193,17 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
             End::Break => true,
         };
         self.edits.uri = uri;
-        self.keep_variables(carried);
+        self.keep_variables(*carried);
         (None, is_broken_off)
     }
 
-    fn ends(&mut self, answer: Answer, reason: Reason, carried: Box<Carried>) -> Answer {
+    fn ends(&mut self, answer: Answer, reason: Reason, carried: Carried) -> Answer {
         self.keep_variables(carried);
         self.trace.answer(reason);
         answer
     }
 
-    fn keep_variables(&mut self, carried: Box<Carried>) {
+    fn keep_variables(&mut self, carried: Carried) {
         let variables = carried.into_variables();
         if !variables.is_empty() {
             self.edits.variables = Some(Box::new(variables));
@@ -211,7 +211,7 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
     }
 
     /// The request has another path from now on; the answer is nobody's.
-    fn moves(&mut self, (uri, carried): (Option<(Vec<u8>, Vec<u8>)>, Box<Carried>)) -> Answer {
+    fn moves(&mut self, (uri, carried): (Option<Uri>, Box<Carried>)) -> Answer {
         let (path, args) =
             uri.unwrap_or_else(|| (self.facts.path().to_vec(), self.facts.args().to_vec()));
         *self.moved = Some(Box::new(Move { path, args, carried }));

@@ -47,7 +47,7 @@ pub fn read_all<'d>(
         let steps = read(directives, &place, compiler, &mut left);
         let lost = left.iter().filter(|one| one.loss != Loss::Nothing);
         // What has read them has to be read again.
-        if !lost.fold(false, |any, one| names.forget(one.directive) || any) {
+        if lost.filter(|one| names.forget(one.directive)).count() == 0 {
             return (steps, left);
         }
     }
