@@ -29,15 +29,20 @@ pub fn template(text: &str, more: &[u8]) -> Result<Template, Option<String>> {
     if !is_plain(text, more) {
         return Err(None);
     }
+    any_template(text).map_err(Some)
+}
+
+/// A text with variables, of any characters; the error says which variable it cannot have.
+pub fn any_template(text: &str) -> Result<Template, String> {
     // Those of a snippet are its own.
     let is_of_snippet = |part: &Part<'_>| match part {
         Part::Variable(name) => name.to_ascii_lowercase().starts_with(VARIABLES.as_bytes()),
         Part::Literal(_) | Part::Capture(_) => false,
     };
     if parts(text.as_bytes()).any(|part| is_of_snippet(&part)) {
-        return Err(Some(format!("variables that begin with {VARIABLES} cannot be used here")));
+        return Err(format!("variables that begin with {VARIABLES} cannot be used here"));
     }
-    Template::parse(text).map_err(|why| Some(why.to_string()))
+    Template::parse(text).map_err(|why| why.to_string())
 }
 
 /// Letters, digits, `-` and `_`.

@@ -273,7 +273,7 @@ fn name_old(reader: &mut Reader<'_>, name: &str, text: &str, old: old::Old) {
 mod tests {
     use super::*;
     use crate::patterns::Compiler;
-    use oxigress_objects::{Key, World};
+    use oxigress_objects::{ConfigMap, Key, World};
     use oxigress_settings::Defaults;
 
     fn parsed(name: &str, value: &str) -> (Annotations, Vec<Note>) {
@@ -352,6 +352,30 @@ mod tests {
         assert_eq!(both("", "10.0.0.1"), (false, Some("10.0.0.1/32".into())));
         assert_eq!(both("10.0.0.2", "10.0.0.1"), (false, Some("10.0.0.2/32".into())));
         assert!(both("", "").0);
+    }
+
+    #[test]
+    fn what_an_auth_server_is_asked_has_no_variables_of_a_snippet() {
+        let mut world = World::default();
+        let map = ConfigMap { data: [("X-A".into(), "${snippet_s_token}".into())].into() };
+        world.config_maps.insert(Key::new("n", "headers"), std::sync::Arc::new(map));
+        let all = [
+            ("x.io/auth-url", "http://a.test/"),
+            ("x.io/auth-cache-key", "$snippet_s_token"),
+            ("x.io/auth-proxy-set-headers", "headers"),
+        ];
+        let all = all.map(|(name, text)| (name.to_owned(), text.to_owned())).into();
+        let (ingress, defaults) = (Key::new("n", "a"), Defaults::default());
+        let context = IngressContext {
+            world: &world,
+            ingress: &ingress,
+            defaults: &defaults,
+            https_port: 443,
+        };
+        let read = parse(context, &all, "x.io", &Settings::default(), &mut Compiler::new([]));
+        assert_eq!(read.annotations.closing.as_deref(), Some("auth-proxy-set-headers"));
+        let json = serde_json::to_string(&*read.annotations.policies).unwrap();
+        assert!(json.contains("a.test") && !json.contains("snippet_"), "{json}");
     }
 
     #[test]

@@ -170,7 +170,8 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
         if let Some(answer) = self.client_certificate(at.as_ref()) {
             return answer;
         }
-        if generation.blocks_clients() && self.is_blocked() {
+        // What a script has moved was let through before.
+        if generation.blocks_clients() && !self.facts.is_moved() && self.is_blocked() {
             return self.respond(403, Reason::Blocked);
         }
         let lacks_slash = match self.find_rule(at) {

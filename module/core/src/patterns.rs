@@ -103,6 +103,9 @@ impl Budget {
     /// The budget for the paths of a request that a script has given another path.
     pub const OF_MOVED_PATH: Budget = Budget::of(20_000);
 
+    /// The budget for the header patterns of such a request.
+    pub const OF_MOVED_VALUES: Budget = Budget::of(100_000);
+
     const fn of(steps: u64) -> Self {
         const EMPTY: Bill = Bill::empty();
         Budget { steps, scarce: FREE, may_compile: true, bill: EMPTY }

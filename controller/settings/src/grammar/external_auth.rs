@@ -3,8 +3,8 @@
 //! Source:  ingress-nginx's annotations.
 
 use super::url::Url;
-use super::{is_plain, is_word, parse_bool, template};
-use oxigress_core::model::policy::{AuthCache, ExternalAuth, HeaderName, Template, Validity};
+use super::{any_template, is_plain, is_word, parse_bool, template};
+use oxigress_core::model::policy::{AuthCache, ExternalAuth, HeaderName, Validity};
 use oxigress_core::model::shorten;
 use std::collections::BTreeMap;
 
@@ -34,7 +34,7 @@ pub fn of_texts(
     let Some(url) = texts.get("auth-url").filter(|text| !text.is_empty()) else { return Ok(None) };
     let url = Url::parse(url, URLVAR).map_err(|why| ("auth-url", why))?;
     let a_template = |text: &str| template(text, URLVAR).ok();
-    let a_key = |text: &str| Template::parse(text).ok();
+    let a_key = |text: &str| any_template(text).ok();
     let valid = parsed(texts, "auth-cache-duration", "a list such as `200 202 10m`", durations)?;
     let usual = || vec![Validity { statuses: vec![200, 202, 401], seconds: 300 }];
     let key = parsed(texts, "auth-cache-key", "a text with variables", a_key)?;
@@ -96,6 +96,15 @@ fn seconds(text: &str) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_key_has_the_variables_of_a_snippet() {
+        let of = |key: &str| {
+            let all = [("auth-url", "http://a.test/"), ("auth-cache-key", key)];
+            of_texts(&all.map(|(name, text)| (name, text.to_owned())).into()).is_ok()
+        };
+        assert!(of("$remote_user ,") && !of("a$Snippet_s_token"));
+    }
 
     #[test]
     fn durations_are_statuses_and_a_time() {

@@ -9,7 +9,7 @@ use oxigress_core::model::policy::{
 };
 use oxigress_settings::grammar::external_auth::{METHODS, URL, URLVAR, durations, header_names};
 use oxigress_settings::grammar::url::Url;
-use oxigress_settings::grammar::{is_plain, is_word, parse_bool, template};
+use oxigress_settings::grammar::{any_template, is_plain, is_word, parse_bool, template};
 
 /// Those that say how the server of auth-url is asked, and nothing where they are empty.
 pub const DETAILS: [&str; 8] = [
@@ -84,7 +84,7 @@ fn question_headers(reader: &mut Reader<'_>) -> Vec<RequestHeader> {
     let headers = reader.config_map(text).and_then(|(key, map)| {
         let header = |(name, value): (&String, &String)| {
             let name = HeaderName::parse(name).ok().filter(|_| is_word(name))?;
-            Some(RequestHeader { name, value: Template::parse(value.trim()).ok()? })
+            Some(RequestHeader { name, value: any_template(value.trim()).ok()? })
         };
         let headers: Option<Vec<_>> = map.data.iter().map(header).collect();
         headers.ok_or_else(|| format!("ConfigMap {key} has an entry that is no header"))
@@ -103,7 +103,7 @@ fn cache(reader: &mut Reader<'_>) -> Option<AuthCache> {
     );
     let key = reader.parsed("auth-cache-key", "a text with variables", |text| {
         let is_plain = text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_${} ".contains(&b));
-        Template::parse(text).ok().filter(|_| is_plain)
+        any_template(text).ok().filter(|_| is_plain)
     })?;
     let usual = Validity { statuses: vec![200, 202, 401], seconds: 300 };
     Some(AuthCache { key, valid: valid.unwrap_or_else(|| vec![usual]) })

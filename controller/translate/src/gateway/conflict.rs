@@ -11,8 +11,9 @@
 //!          of other namespaces and of more specific hosts too.
 
 use super::attach::Attached;
+use super::host::specificity;
 use super::isolation::Listeners;
-use super::merge::{Place, Sides};
+use super::merge::{self, Place, Sides};
 use super::rank::{self, Age, Ranked};
 use super::spots::spots;
 use super::state::Gateways;
@@ -22,6 +23,7 @@ use oxigress_core::model::ListenerHost;
 use oxigress_objects::gateway_status::Condition;
 use oxigress_objects::verdict::Note;
 use oxigress_objects::{Name, ObjectRef};
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The hosts where a route is not served, each with the reason.
@@ -70,6 +72,36 @@ pub fn separate(
     }
     ranked.values_mut().for_each(|routes| routes.retain(|age, _| !losers.contains_key(age)));
     ranked.retain(|_, routes| !routes.is_empty());
+}
+
+/// Leaves a host to the Ingress of another namespace that named it first, where a listener asks clients for certificates: neither
+/// the listener nor others' routes there say what the owner's clients have to show, and no route is served without. `home` is the
+/// namespace of the listener. Answers whether the host is left.
+pub fn leave_to_ingress(
+    options: &Options,
+    beside: &Beside<'_>,
+    (at, parents, home): (&ListenerHost, &BTreeSet<(Name, Name)>, &Name),
+    ranked: &mut Ranked,
+    refused: &mut Refused,
+) -> bool {
+    let place = Place { at, parents, eldest: rank::eldest(&at.host, ranked) };
+    let Some(owner) = merge::ingress_owner(options, beside, &place) else { return false };
+    // What covers the host says nothing about it, as long as nobody else names it.
+    let named = ranked.get(&Reverse(specificity(&at.host)));
+    let mut named = named.into_iter().flat_map(|routes| routes.keys());
+    if *home == owner || named.any(|age| age.1.namespace == owner) {
+        return false;
+    }
+    for age in ranked.values().flat_map(|routes| routes.keys()) {
+        let why = format!(
+            "host {}: an Ingress of namespace {owner} has it, and the listener asks for client certificates that its \
+             requests need not show: use another host",
+            at.host
+        );
+        refused.entry(rank::object(age)).or_default().insert(at.clone(), why);
+    }
+    ranked.clear();
+    true
 }
 
 /// Refuses routes that are served nowhere at a parent, and tells those that are served on other hosts alone.

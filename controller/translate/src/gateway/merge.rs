@@ -175,6 +175,18 @@ pub fn owner_of(options: &Options, beside: &Beside<'_>, place: &Place<'_>) -> Op
     owner.filter(|_| counts).map(|owner| owner.namespace.into())
 }
 
+/// The namespace of the Ingress that named a host before any listener and route, where Ingresses are served.
+pub fn ingress_owner(options: &Options, beside: &Beside<'_>, place: &Place<'_>) -> Option<Name> {
+    let at = place.at;
+    let is_served =
+        at.address.is_none() && [options.http_port, options.tls_port].contains(&at.port.get());
+    let counts = is_served && options.host_ownership != HostOwnership::Shared;
+    let named = (beside.owner)(&at.host).filter(|_| counts);
+    let owner = Owner::of(named.as_ref(), place);
+    let owner = owner.filter(|owner| owner.kind == Kind::Ingress && owner.listener.is_none());
+    owner.map(|owner| owner.namespace.into())
+}
+
 /// Whose a host on a port is.
 struct Owner<'o> {
     created: i64,

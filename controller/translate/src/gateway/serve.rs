@@ -37,8 +37,8 @@ pub struct Serving {
     sessions: Sessions,
     /// The hosts where a route is not served, since others are.
     refused: Refused,
-    /// The listeners of HTTPS, and what their clients have to show.
-    https: BTreeMap<ListenerHost, Option<TlsPolicy>>,
+    /// The listeners of HTTPS, what their clients have to show, and the namespaces that say so.
+    https: BTreeMap<ListenerHost, (Option<TlsPolicy>, Name)>,
     /// How much the routes of each namespace have taken.
     pub room: Room,
 }
@@ -116,7 +116,8 @@ impl Serving {
             for address in state.addresses().into_iter().filter(|_| listener.is_http()) {
                 let at = ListenerHost::deep(port, address, host.clone());
                 if listener.is_https() {
-                    self.https.entry(at.clone()).or_insert_with(|| listener.clients.clone());
+                    let asks = || (listener.clients.clone(), listener.home.key.namespace.clone());
+                    self.https.entry(at.clone()).or_insert_with(asks);
                 }
                 self.hosts.entry(at).or_default();
             }
@@ -149,7 +150,13 @@ impl Serving {
             let parents = parents.get(&at.host).unwrap_or(&none);
             conflict::separate(options, beside, (&at, parents), &mut ranked, &mut self.refused);
             let places: Vec<_> = one_label(&at, beside).into_iter().chain([at.clone()]).collect();
-            let listener = self.https_listener(&at, listeners);
+            let listener = self.https_listener(&at, listeners).filter(|(of, home)| {
+                let place = (&at, parents, home);
+                let refused = &mut self.refused;
+                of.clients.is_none()
+                    || !conflict::leave_to_ingress(options, beside, place, &mut ranked, refused)
+            });
+            let listener = listener.map(|(of, _)| of);
             let input = HostInput { at: &at, ranked: &ranked, parents, listener };
             if let Some(known) = old.take_host(&input, beside, &mut self.room) {
                 keep(&known.outcome, &places, built);
@@ -171,12 +178,16 @@ impl Serving {
         refused
     }
 
-    /// The listener of HTTPS that has a host.
-    fn https_listener(&self, at: &ListenerHost, listeners: &Listeners) -> Option<HttpsListener> {
+    /// The listener of HTTPS that has a host, and its namespace.
+    fn https_listener(
+        &self,
+        at: &ListenerHost,
+        listeners: &Listeners,
+    ) -> Option<(HttpsListener, Name)> {
         let host = listeners.most_specific(at)?;
         let at = ListenerHost::deep(at.port, at.address, host.clone());
-        let clients = self.https.get(&at)?.clone();
-        Some(HttpsListener { at, clients })
+        let (clients, home) = self.https.get(&at)?.clone();
+        Some((HttpsListener { at, clients }, home))
     }
 
     /// Puts the rules of a host together, which are the same at each of its places.

@@ -96,6 +96,10 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
             return self.refuse(client, status);
         }
         let subject = client.subject.as_ref()?;
+        // It was searched before a script gave the request another path.
+        if self.facts.is_tls() && self.facts.is_moved() {
+            return None;
+        }
         let named = self.facts.certificate_subject().unwrap_or_default();
         let patterns = self.generation.patterns().of(policy.payer());
         // A pattern that cannot be tried on a subject does not match it.

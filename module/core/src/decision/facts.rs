@@ -4,7 +4,7 @@ pub use crate::balancer::split::Request as SplitRequest;
 
 use crate::balancer::split;
 use crate::model::policy::{Policies, TlsPolicy};
-use crate::patterns::{Budget, Patterns};
+use crate::patterns::Patterns;
 use crate::policy::cors::Origins;
 use crate::record::{Kind, Records, RequestParts, SettingsView};
 use crate::router::{self, ServerMatch, tls};
@@ -54,10 +54,10 @@ pub trait Facts: split::Request {
     fn certificate(&self) -> Option<Shown>;
     /// The subject of that certificate.
     fn certificate_subject(&self) -> Option<&[u8]>;
-    /// What the patterns of its path may cost.
+    /// A script has given it its path: it was looked at before, and less is left for it.
     #[inline]
-    fn path_budget(&self) -> Budget {
-        Budget::OF_PATH
+    fn is_moved(&self) -> bool {
+        false
     }
 }
 
@@ -94,8 +94,8 @@ impl<F: Facts> RequestParts for Parts<'_, F> {
         self.0.random()
     }
 
-    fn path_budget(&self) -> Budget {
-        self.0.path_budget()
+    fn is_moved(&self) -> bool {
+        self.0.is_moved()
     }
 }
 

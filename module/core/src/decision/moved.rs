@@ -3,7 +3,6 @@
 use super::facts::{Facts, Shown};
 use super::script::of_uri;
 use crate::balancer::split;
-use crate::patterns::Budget;
 use std::borrow::Cow;
 use std::net::IpAddr;
 
@@ -105,7 +104,7 @@ impl<F: Facts> Facts for Moved<'_, F> {
         self.facts.certificate_subject()
     }
 
-    fn path_budget(&self) -> Budget {
-        Budget::OF_MOVED_PATH
+    fn is_moved(&self) -> bool {
+        true
     }
 }

@@ -79,7 +79,14 @@ pub fn with_slash(origin: Option<&[u8]>, path: &[u8], args: &[u8]) -> Vec<u8> {
 /// The value of `Location` for a client that is sent to a path, decoded, with this query; without an origin the path alone.
 pub(super) fn to_path(origin: Option<&[u8]>, path: &[u8], args: &[u8]) -> Vec<u8> {
     let mut location = origin.unwrap_or_default().to_vec();
-    rewrite::escape_path(path, &mut location);
+    match path {
+        // Browsers take a backslash for a slash, and two slashes begin a host.
+        [b'/', b'\\', rest @ ..] => {
+            location.extend_from_slice(b"/%5C");
+            rewrite::escape_path(rest, &mut location);
+        }
+        path => rewrite::escape_path(path, &mut location),
+    }
     if !args.is_empty() {
         location.push(b'?');
         location.extend_from_slice(args);
@@ -128,6 +135,12 @@ mod tests {
         assert_eq!(with_slash(origin, "/a", "x=%20/?y"), "http://shop.test:8080/a/?x=%20/?y");
         assert_eq!(with_slash(None, "/a", "x"), "/a/?x");
         assert_eq!(with_slash(None, "/é ?#%\r\n", ""), "/%C3%A9%20%3F%23%25%0D%0A/");
+    }
+
+    #[test]
+    fn a_path_alone_leads_to_no_other_host() {
+        assert_eq!(to_path(None, b"/\\evil.test/a\\b", b"x=1"), b"/%5Cevil.test/a\\b?x=1");
+        assert_eq!(to_path(Some(b"http://a.test"), b"/a b", b""), b"http://a.test/a%20b");
     }
 
     #[test]

@@ -3,7 +3,8 @@
 //! Order:   the steps of the rule's server, the server's locations, then the steps of the rule or of the location. A path that has
 //!          changed is looked for again, ten times at most, without the server's steps.
 //! Errors:  what takes too long, or leads in a circle, is answered with 500, and a path that could not be sent on with 400.
-//! Cost:    the patterns of all scripts of a request have one budget, and so have the values of their variables.
+//! Cost:    the patterns of all scripts of a request have one budget. So has what their steps look up, and what they write into
+//!          variables, paths and queries, however often the request is sent to another path.
 //! Source:  ngx_http_script_regex_start_code and its neighbours; a set of captures lasts until the next pattern matches.
 
 use super::facts::Facts;
@@ -15,11 +16,13 @@ use crate::model::policy::Redirect;
 use crate::model::policy::script::{self, If, Place, RewriteStep, Step, Test, Then};
 use crate::patterns::{Budget, Captures, NamespacePatterns, NoAnswer};
 use crate::text::query;
-use crate::text::template::{self, MAX_BYTES_OF_REQUEST, Values};
+use crate::text::template::{self, MAX_BYTES_OF_REQUEST, Values, cost};
 use std::borrow::Cow;
 
 /// How often a script may send a request to another path; nginx has the same bound.
 const MOST_MOVES: u8 = 10;
+/// Microseconds of finding the place of one variable among [`script::Script::MAX_STEPS`].
+const SETTING: u32 = 2;
 
 /// A path, decoded, and a query.
 pub(super) type Uri = (Vec<u8>, Vec<u8>);
@@ -33,12 +36,14 @@ pub(super) struct Carried {
     variables: Vec<Variable>,
     budget: Budget,
     bytes: usize,
+    /// What the steps have looked up, in microseconds.
+    effort: u32,
     moves: u8,
 }
 
 impl Default for Carried {
     fn default() -> Self {
-        Carried { variables: Vec::new(), budget: Budget::OF_SCRIPTS, bytes: 0, moves: 0 }
+        Carried { variables: Vec::new(), budget: Budget::OF_SCRIPTS, bytes: 0, effort: 0, moves: 0 }
     }
 }
 
@@ -46,6 +51,16 @@ impl Carried {
     /// Variables of the rule that takes the request now; those of a rule before it are nobody's any more.
     pub fn forget_rule(&mut self) {
         self.variables.retain(|(name, _)| name.starts_with(OF_SERVER));
+    }
+
+    /// Takes note of what a step has written and looked up, within what all steps of a request may.
+    fn spend(&mut self, bytes: usize, effort: u32) -> Result<(), NoAnswer> {
+        self.bytes = self.bytes.saturating_add(bytes);
+        self.effort = self.effort.saturating_add(effort);
+        match self.bytes > MAX_BYTES_OF_REQUEST || self.effort > cost::MOST_OF_POLICIES {
+            true => Err(NoAnswer),
+            false => Ok(()),
+        }
     }
 
     /// Takes note of a move; whether no other one may follow.
@@ -146,6 +161,7 @@ impl<'a, 'g, F: Facts> Run<'a, 'g, F> {
                 },
                 Step::Set(set) => {
                     let value = self.text(set.value.parts())?;
+                    self.carried.spend(0, SETTING)?;
                     let variables = &mut self.carried.variables;
                     match variables.iter_mut().find(|(name, _)| **name == *set.name) {
                         Some((_, known)) => *known = value,
@@ -172,15 +188,14 @@ impl<'a, 'g, F: Facts> Run<'a, 'g, F> {
         &mut self,
         parts: impl Iterator<Item = template::Part<'t>>,
     ) -> Result<Vec<u8>, NoAnswer> {
+        let mut effort = 0;
         let text = template::assemble(parts, |part, text| {
+            effort += cost::of_part(part);
             text.extend_from_slice(&self.value(part));
         });
         let text = text.ok_or(NoAnswer)?;
-        self.carried.bytes += text.len();
-        match self.carried.bytes > MAX_BYTES_OF_REQUEST {
-            true => Err(NoAnswer),
-            false => Ok(text),
-        }
+        self.carried.spend(text.len(), effort)?;
+        Ok(text)
     }
 
     fn holds(&mut self, test: &Test) -> Result<bool, NoAnswer> {
@@ -212,6 +227,7 @@ impl<'a, 'g, F: Facts> Run<'a, 'g, F> {
         if !self.search(&step.pattern, path)? {
             return Ok(None);
         }
+        self.carried.spend(0, step.target.parts().map(cost::of_part).sum())?;
         let code = if step.then == Then::Permanent { 301 } else { 302 };
         let result = rewrite::apply_text(step.target.as_str(), self.args(), self);
         let Ok(result) = result else {
@@ -224,6 +240,7 @@ impl<'a, 'g, F: Facts> Run<'a, 'g, F> {
             }
             Rewritten::Uri { path, args } => (path, args),
         };
+        self.carried.spend(path.len() + args.len(), 0)?;
         if matches!(step.then, Then::Redirect | Then::Permanent) {
             let location = redirect::to_path(self.origin.as_deref(), &path, &args);
             let answer = Answer::Redirect { code, location };

@@ -7,7 +7,6 @@ use super::trace::{Reason, Trace};
 use super::values::{Routed, RuleNames};
 use super::{Answer, Counter, Decider, Decision};
 use crate::model::policy::Script;
-use crate::model::policy::script::Step;
 use crate::record::{RuleView, ServerView};
 
 /// Decides again, until the path stays as it is.
@@ -101,9 +100,8 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
         {
             return done;
         }
-        let steps = source.script.as_ref().map_or(&[][..], |script| &script.steps);
         let (answer, is_broken_off) =
-            self.own_steps(steps, source.relative_redirects, rule, carried);
+            self.own_steps(source.script.as_deref(), source.relative_redirects, rule, carried);
         (done.answer, done.is_broken_off) = (answer, is_broken_off);
         done
     }
@@ -135,8 +133,7 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
         carried: Box<Carried>,
     ) -> Result<(Box<Carried>, Option<Vec<u8>>), Answer> {
         let place = self.place_of(rule);
-        let payer = Some(&*script.owner).filter(|owner| !owner.is_empty());
-        let mut run = self.run(rule, payer, false, carried);
+        let mut run = self.run(rule, payer(script), false, carried);
         if !run.carried.is_moved() {
             let end = run.take(&script.steps);
             if let End::Answer(answer, reason) = end {
@@ -174,12 +171,13 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
     /// Steps of the rule, or of a location; whether they end its rewrite.
     fn own_steps(
         &mut self,
-        steps: &[Step],
+        script: Option<&Script>,
         is_relative: bool,
         rule: RuleView<'g>,
         carried: Box<Carried>,
     ) -> (Option<Answer>, bool) {
-        let mut run = self.run(rule, None, is_relative, carried);
+        let steps = script.map_or(&[][..], |script| &script.steps);
+        let mut run = self.run(rule, script.and_then(payer), is_relative, carried);
         let end = run.take(steps);
         let is_changed = run.is_changed;
         let (uri, carried) = run.into_uri();
@@ -203,20 +201,25 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
         answer
     }
 
+    /// Also where there are none: those of a rule that an endpoint has sent the request on from are nobody's.
     fn keep_variables(&mut self, carried: Carried) {
-        let variables = carried.into_variables();
-        if !variables.is_empty() {
-            self.edits.variables = Some(Box::new(variables));
-        }
+        self.edits.variables = Some(Box::new(carried.into_variables()));
     }
 
     /// The request has another path from now on; the answer is nobody's.
     fn moves(&mut self, (uri, carried): (Option<Uri>, Box<Carried>)) -> Answer {
-        let (path, args) =
+        let (mut path, args) =
             uri.unwrap_or_else(|| (self.facts.path().to_vec(), self.facts.args().to_vec()));
+        // As a client's: a path that a rule protects has one slash between its segments.
+        path.dedup_by(|next, before| (*before, *next) == (b'/', b'/'));
         *self.moved = Some(Box::new(Move { path, args, carried }));
         Answer::Respond(500)
     }
+}
+
+/// Who has the patterns of a script; `None`: the rule's namespace.
+fn payer(script: &Script) -> Option<&str> {
+    Some(&*script.owner).filter(|owner| !owner.is_empty())
 }
 
 #[cfg(test)]
@@ -290,6 +293,49 @@ mod tests {
         let (_, edits) =
             decided(&[("/", "p"), ("/b", "q")], &policies, &Generated::of("/a", "", None));
         assert_eq!(*edits.variables.unwrap(), [("snippet_l_b".into(), b"[]".to_vec())]);
+    }
+
+    #[test]
+    fn a_rule_without_variables_has_none_of_the_rule_before_it() {
+        let (_, edits) =
+            decided(&[("/", "p")], &steps(&json!(["break"])), &Generated::of("/a", "", None));
+        assert_eq!(edits.variables.as_deref(), Some(&Vec::new()));
+    }
+
+    #[test]
+    fn a_path_that_no_client_could_send_passes_by_no_rule() {
+        let policies = steps(&json!([
+            {"rewrite": {"pattern": "^/a/(.*)", "target": "/shop//$1/", "then": "last"}},
+        ]));
+        let rules = [("/", "p"), ("/shop/admin", "q")];
+        let answer = decided(&rules, &policies, &Generated::of("/a/admin", "", None)).0;
+        assert_eq!(answer, "Respond(401)");
+    }
+
+    #[test]
+    fn what_steps_write_and_look_up_has_one_bound_however_often_a_path_changes() {
+        let shorter = |then: &str, target: &str| json!({"rewrite": {"pattern": "^/a(.*)", "target": target, "then": then}});
+        let sets = |count: usize| {
+            let all =
+                (0..count).map(|n| json!({"set": {"name": format!("snippet_l_{n}"), "value": ""}}));
+            json!(all.chain([shorter("last", "/$1")]).collect::<Vec<_>>())
+        };
+        let growing = |count: usize| {
+            let all = vec![shorter("next", "/$1?x=$arg_k"); count];
+            json!(all.into_iter().chain([json!("break")]).collect::<Vec<_>>())
+        };
+        let args: &str = format!("k={}", "v".repeat(2_000)).leak();
+        for (script, letters, is_bounded) in [
+            (sets(500), 7, true),
+            (sets(50), 7, false),
+            (growing(90), 100, true),
+            (growing(5), 100, false),
+        ] {
+            let request = Generated::of(&format!("/{}", "a".repeat(letters)), args, None);
+            let (answer, _) = decided(&[("/", "p")], &steps(&script), &request);
+            let expected = if is_bounded { "Respond(500)" } else { "to /" };
+            assert_eq!(answer, expected, "{}", script.as_array().unwrap().len());
+        }
     }
 
     #[test]

@@ -283,7 +283,12 @@ fn answering(
     Policies {
         response_edits: policies.response_edits,
         is_unlogged: policies.is_unlogged,
-        script: Some(Box::new(Script { steps, ..Script::default() })),
+        script: Some(Box::new(Script {
+            // Whoever's path it takes the requests from.
+            owner: reader.context.ingress.namespace.to_string(),
+            steps,
+            ..Script::default()
+        })),
         ..Policies::default()
     }
 }
@@ -292,6 +297,9 @@ fn answering(
 fn inherit(server: &Policies, own: &Policies, script: Option<&PolicyId>) -> Policies {
     let mut merged = own.clone();
     let has_auth = own.access.as_ref().is_some_and(|access| access.external.is_some());
+    // In their place, where `satisfy any` asks for one of all: the server's lists could only let in whom these keep out.
+    let has_another =
+        |access: &Access| access.any && (access.external.is_some() || access.basic.is_some());
     let is = |edit: &ResponseEdit, action: EditAction| edit.action == action;
     let of = |from: &Policies, keep: &dyn Fn(&ResponseEdit) -> bool| -> Vec<ResponseEdit> {
         from.response_edits.iter().filter(|edit| keep(edit)).cloned().collect()
@@ -307,7 +315,7 @@ fn inherit(server: &Policies, own: &Policies, script: Option<&PolicyId>) -> Poli
     merged.response_edits = [whole(EditAction::Hide, true), more, added].concat();
     if let Some(lists) = &server.access {
         let access = merged.access.get_or_insert_default();
-        if access.allow.is_none() && access.deny.is_empty() {
+        if access.allow.is_none() && access.deny.is_empty() && !has_another(access) {
             access.allow.clone_from(&lists.allow);
             access.deny.clone_from(&lists.deny);
         }
@@ -325,4 +333,50 @@ fn inherit(server: &Policies, own: &Policies, script: Option<&PolicyId>) -> Poli
         merged.script.get_or_insert_default().server = Some(id.clone());
     }
     merged
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::annotation::{IngressContext, parse};
+    use oxigress_objects::{Key, World};
+    use oxigress_settings::{Defaults, Settings};
+
+    fn read(text: &str) -> Arc<ServerSnippet> {
+        let defaults = Defaults { allows_snippets: true, ..Defaults::default() };
+        let (world, ingress) = (World::default(), Key::new("n", "a"));
+        let context = IngressContext {
+            world: &world,
+            ingress: &ingress,
+            defaults: &defaults,
+            https_port: 443,
+        };
+        let all = BTreeMap::from([(format!("x.io/{NAME}"), text.to_owned())]);
+        let read = parse(context, &all, "x.io", &Settings::default(), &mut Compiler::new([]));
+        read.host.server.unwrap()
+    }
+
+    #[test]
+    fn lists_of_a_server_let_nobody_in_whom_a_path_keeps_out() {
+        let snippet = read("allow 0.0.0.0/0; allow ::/0; deny all;");
+        for (own, inherits) in [
+            (r#"{}"#, true),
+            (r#"{"access":{"any":true}}"#, true),
+            (r#"{"access":{"basic":{"realm":"r","users":""}}}"#, true),
+            (r#"{"access":{"any":true,"basic":{"realm":"r","users":""}}}"#, false),
+        ] {
+            let own: Policies = serde_json::from_str(own).unwrap();
+            let access = snippet.inherited_by(&own).access;
+            assert_eq!(access.is_some_and(|access| access.allow.is_some()), inherits, "{own:?}");
+        }
+    }
+
+    #[test]
+    fn the_patterns_of_a_location_are_its_server_s() {
+        let snippet = read("location /a { if ($arg_a ~ b) { return 403; } }");
+        let scripts: Vec<_> =
+            snippet.records().filter_map(|(_, policies)| policies.script.clone()).collect();
+        assert_eq!(scripts.len(), 2);
+        assert!(scripts.iter().all(|script| script.owner == "n"), "{scripts:?}");
+    }
 }

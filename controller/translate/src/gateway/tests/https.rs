@@ -75,3 +75,48 @@ fn a_host_names_the_most_specific_listener_of_https_also_when_only_that_changes(
     bench.apply(&gateway(&[&any, plain]));
     assert_eq!(of(&bench, "443/a.b.test").as_deref(), Some("443/_"));
 }
+
+/// A ConfigMap of authorities.
+pub fn authorities(namespace: &str) -> String {
+    SECRET
+        .replace("Secret", "ConfigMap")
+        .replace("name: tls, namespace: n", &format!("name: ca, namespace: {namespace}"))
+        .replace("type: kubernetes.io/tls\nstringData:\n  tls.crt", "data:\n  ca.crt")
+}
+
+/// What is said about clients of listeners says nothing about hosts of others.
+#[test]
+fn the_host_of_an_older_ingress_is_asked_for_no_certificates_of_a_listener() {
+    let ingress = |namespace: &str, created: &str| {
+        format!(
+            "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata:\n  name: i\n  namespace: {namespace}\n  \
+             creationTimestamp: '{created}'\n  annotations: {{ kubernetes.io/ingress.class: nginx }}\nspec:\n  rules:\n  - \
+             host: a.b.test\n    http: {{ paths: [{{ path: /, pathType: Prefix, backend: {{ service: {{ name: s, port: {{ \
+             number: 80 }} }} }} }}] }}\n"
+        )
+    };
+    let https = "protocol: HTTPS, tls: { certificateRefs: [{ name: tls }] }";
+    let web = gateway(&[&format!("name: any, port: 443, {https}")])
+        + "  tls: { frontend: { default: { validation: { caCertificateRefs: [{ group: '', kind: ConfigMap, name: ca }] } } } }\n";
+    let web = web.replace("name: web,", "name: web, creationTimestamp: '2026-01-02T00:00:00Z',");
+    let authorities = authorities("n");
+    let route = WEB.replace("name: r,", "name: r, creationTimestamp: '2026-01-02T00:00:00Z',");
+    for (namespace, created, is_left) in [
+        ("other", "2026-01-01T00:00:00Z", true),
+        ("other", "2026-01-03T00:00:00Z", false),
+        ("n", "2026-01-01T00:00:00Z", false),
+    ] {
+        let mut bench = Bench::new(options(""));
+        bench.apply(&format!(
+            "{route}---\n{SECRET}---\n{authorities}---\n{web}---\n{}",
+            ingress(namespace, created)
+        ));
+        let snapshot = bench.translator.snapshot();
+        let server = &snapshot.listener_servers[&ListenerHost::parse("443/a.b.test").unwrap()];
+        let asks = server.tls.as_ref().is_some_and(|policy| policy.client.is_some());
+        assert_eq!(asks, !is_left, "{namespace} {created}");
+        let of_route = server.rules.iter().any(|rule| rule.origin.namespace == "n");
+        assert_eq!(of_route, !is_left || namespace == "n", "{namespace} {created}");
+        assert_eq!(bench.route("n", "r").holds, !is_left, "{namespace} {created}");
+    }
+}

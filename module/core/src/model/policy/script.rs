@@ -21,7 +21,7 @@ pub struct Script {
     /// the rule answers 503.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server: Option<PolicyId>,
-    /// Of a server: the namespace that pays for its patterns.
+    /// Of a server, and of its locations: the namespace that pays for its patterns.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub owner: String,
     /// The steps, in their order.

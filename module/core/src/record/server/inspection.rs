@@ -20,9 +20,9 @@ pub trait RequestParts {
     fn each_header(&self, visit: &mut dyn FnMut(&[u8], &[u8]));
     /// Returns another random number at each call; all 64 bits are random.
     fn random(&self) -> u64;
-    /// What the patterns of its path may cost.
-    fn path_budget(&self) -> Budget {
-        Budget::OF_PATH
+    /// A script has given it its path: it was looked at before, and less is left for it.
+    fn is_moved(&self) -> bool {
+        false
     }
 }
 
@@ -70,6 +70,8 @@ pub(super) fn name_hash(source: Source, name: &[u8]) -> u32 {
 /// Steps of one request. One of 100 headers and parameters takes as many for each path with conditions; each rule that is
 /// compared takes one, and so does each of its conditions.
 const MOST_STEPS: u32 = 20_000;
+/// The same of a request that a script has given its path, which may happen ten times.
+const MOST_STEPS_OF_MOVED: u32 = 2_000;
 
 /// A header or a parameter of a request.
 struct Value {
@@ -140,7 +142,11 @@ impl<'r, R: RequestParts> Inspection<'r, R> {
     fn asked(&mut self) -> &mut InspectedValues {
         let (path, request) = (self.path, self.request);
         self.asked.get_or_insert_with(|| {
-            let (values, steps, budget) = (values_of(path, request), MOST_STEPS, Budget::OF_VALUES);
+            let (steps, budget) = match request.is_moved() {
+                false => (MOST_STEPS, Budget::OF_VALUES),
+                true => (MOST_STEPS_OF_MOVED, Budget::OF_MOVED_VALUES),
+            };
+            let values = values_of(path, request);
             Box::new(InspectedValues { values, steps, budget })
         })
     }

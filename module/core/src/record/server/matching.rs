@@ -4,7 +4,7 @@ use super::inspection::{Inspection, RequestParts};
 use super::order::{covers, segment_order, strength};
 use super::view::{RuleView, ServerView};
 use crate::model::is_well_known;
-use crate::patterns::{Captures, NoAnswer, Patterns};
+use crate::patterns::{Budget, Captures, NoAnswer, Patterns};
 use std::cmp::Ordering;
 
 /// The rule that matches a path.
@@ -116,7 +116,10 @@ impl<'g> ServerView<'g> {
         });
         // The strongest of each literal come first, so little is left to sort.
         candidates.sort_by(|(_, a), (_, b)| strength(b, a));
-        let mut budget = asked.request.path_budget();
+        let mut budget = match asked.request.is_moved() {
+            false => Budget::OF_PATH,
+            true => Budget::OF_MOVED_PATH,
+        };
         let mut find = |all: &mut dyn Iterator<Item = (usize, &'g [u8])>| {
             for (index, text) in all {
                 let namespace = self.body(index).map(|rule| rule.namespace()).unwrap_or_default();

@@ -51,13 +51,25 @@ pub fn of<'t>(parts: impl Iterator<Item = Part<'t>>) -> Result<u32, String> {
     }
 }
 
-fn of_variable(name: &[u8]) -> Result<u32, String> {
-    let rest = |prefix: &str| {
+/// What expanding a part of a text takes that was read.
+pub fn of_part(part: Part<'_>) -> u32 {
+    match part {
+        Part::Literal(_) => 0,
+        Part::Capture(_) => OTHER,
+        Part::Variable(name) => searched(name).map_or(OTHER, |(_, cost)| cost),
+    }
+}
+
+/// What is looked for by name: the name, and what finding it takes.
+fn searched(name: &[u8]) -> Option<(&[u8], u32)> {
+    SEARCHED.iter().find_map(|(prefix, cost)| {
         let (start, rest) = name.split_at_checked(prefix.len())?;
-        start.eq_ignore_ascii_case(prefix.as_bytes()).then_some(rest)
-    };
-    let mut searched = SEARCHED.iter().filter_map(|(prefix, cost)| Some((rest(prefix)?, *cost)));
-    match searched.next() {
+        start.eq_ignore_ascii_case(prefix.as_bytes()).then_some((rest, *cost))
+    })
+}
+
+fn of_variable(name: &[u8]) -> Result<u32, String> {
+    match searched(name) {
         Some((rest, _)) if rest.len() > MOST_LETTERS => Err(format!(
             "a variable for a name of {} letters, at most {MOST_LETTERS} are taken",
             rest.len()
