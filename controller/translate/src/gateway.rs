@@ -28,6 +28,7 @@ mod policies;
 mod ports;
 mod protocol;
 mod rank;
+mod review;
 mod room;
 mod route;
 mod serve;
@@ -44,8 +45,10 @@ pub use frontend::authorities_of as authorities_of_clients;
 pub use gateways::references;
 pub use host::intersection;
 pub use listener::MAX_LISTENERS;
+pub use listener_set::Left;
 pub use memo::Memo;
 pub use policies::{name_one_of, references as references_of_policy, that_name};
+pub use review::Standing;
 pub use target::protocol_of;
 pub use tls_policy::{authorities_of, services};
 
@@ -61,7 +64,6 @@ use oxigress_core::model::{
     SessionRoute, StreamPort,
 };
 use oxigress_core::patterns::Allowance;
-use oxigress_objects::gateway::Route;
 use oxigress_objects::gateway_status::Wanted;
 use oxigress_objects::service::Service;
 use oxigress_objects::verdict::Note;
@@ -110,6 +112,8 @@ pub struct Built {
     pub bundles: BTreeMap<BundleId, Bundle>,
     /// Those among them that Gateways name for their clients.
     pub client_bundles: BTreeSet<BundleId>,
+    /// What listeners of guests leave to others.
+    pub left: Arc<Left>,
     /// The Services that were looked at.
     pub services: BTreeMap<Key, Option<Arc<Service>>>,
 }
@@ -172,17 +176,6 @@ pub struct PlaceOwner {
     pub is_by_name: bool,
 }
 
-/// The hosts that a route would have.
-#[derive(Default)]
-pub struct RouteHosts {
-    /// Those that it names.
-    pub named: BTreeSet<HostPattern>,
-    /// Those that it covers without naming them, and those of requests that name no host.
-    pub covered: BTreeSet<ListenerHost>,
-    /// The places of which it would have all sessions.
-    pub sessions: BTreeSet<SessionPlace>,
-}
-
 /// Everything that is served of the Gateway API.
 ///
 /// `memo` is what was built before, and becomes what is built now.
@@ -200,7 +193,7 @@ pub fn build(
         *memo = Memo::default();
         return built;
     }
-    let mut gateways = gateways::gateways(world, options, &classes, &mut built);
+    let mut gateways = gateways::gateways(world, options, &classes, None, &mut built);
     let listeners = read_tls(world, &mut gateways, memo, &mut built);
     let mut serving = serve::Serving::default();
     let mut allowances: BTreeMap<&str, Allowance> = BTreeMap::new();
@@ -268,7 +261,7 @@ pub fn claims(world: &World, options: &Options) -> BTreeMap<HostPattern, Gateway
     if classes.is_empty() {
         return all;
     }
-    let mut gateways = gateways::gateways(world, options, &classes, &mut scratch);
+    let mut gateways = gateways::gateways(world, options, &classes, None, &mut scratch);
     let listeners = isolation::Listeners::of(&gateways);
     let mut put = |host: &HostPattern, claim: GatewayClaim| {
         if *host != HostPattern::default_host() {
@@ -307,29 +300,6 @@ fn named<'a>(
         }
     }
     all
-}
-
-/// The hosts that a route would have, whether or not it is in the world.
-pub fn hosts_of(world: &World, options: &Options, id: &ObjectRef, route: &Route) -> RouteHosts {
-    let mut scratch = Built::default();
-    let classes = gateways::classes(options, &world.gateway_api, &mut scratch);
-    let mut gateways = gateways::gateways(world, options, &classes, &mut scratch);
-    let room = &mut Room::default();
-    let listeners = isolation::Listeners::of(&gateways);
-    let attached = attach::attach(world, options, id, route, &mut gateways, room);
-    let default = HostPattern::default_host();
-    let mut named = named(&attached, &gateways, &listeners);
-    named.remove(&default);
-    let mut hosts =
-        RouteHosts { named: named.into_iter().cloned().collect(), ..RouteHosts::default() };
-    for spots::Spot { listener, at, name, .. } in spots::spots(&attached, (&gateways, &listeners)) {
-        match id.kind.is_of_requests() {
-            true if at.host == default || at.host != *name => drop(hosts.covered.insert(at)),
-            true => {}
-            false => hosts.sessions.extend(listener.session_place(options, at.address, &at.host)),
-        }
-    }
-    hosts
 }
 
 impl Built {

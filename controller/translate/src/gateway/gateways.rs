@@ -5,6 +5,7 @@
 
 use super::address::{self, Place, Refusal};
 use super::listener::{Counts, listener_status, read, shown};
+use super::listener_set::Left;
 use super::protocol::Protocol;
 use super::state::{GatewayState, Gateways, Home};
 use super::status::{self, accepted, programmed};
@@ -17,6 +18,7 @@ use oxigress_objects::gateway_status::{Condition, Content};
 use oxigress_objects::{Key, Kind, ObjectRef, World};
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU16;
+use std::sync::Arc;
 
 /// The names of GatewayClasses of ours that are accepted.
 pub fn classes(options: &Options, objects: &GatewayObjects, built: &mut Built) -> BTreeSet<String> {
@@ -78,11 +80,12 @@ pub fn references(options: &Options, objects: &GatewayObjects) -> BTreeSet<Objec
     all
 }
 
-/// The Gateways of these classes.
+/// The Gateways of these classes; `known`: what listeners of guests leave to others, if all routes are those by which that was told.
 pub fn gateways<'w>(
     world: &'w World,
     options: &Options,
     classes: &BTreeSet<String>,
+    known: Option<&Arc<Left>>,
     built: &mut Built,
 ) -> Gateways<'w> {
     let all = world.gateway_api.gateways.iter();
@@ -114,7 +117,7 @@ pub fn gateways<'w>(
     }
     let taken = ports::of_services(world, options);
     let older = ports::find_port_conflicts(options, &taken, &mut gateways);
-    listener_set::add(world, options, &mut gateways, (&mut counts, older), built);
+    listener_set::add(world, options, &mut gateways, (&mut counts, older, known), built);
     let own = [options.http_port, options.tls_port]
         .map(|port| NonZeroU16::new(port).map(StreamPort::Tcp));
     for listener in gateways.values().flat_map(|state| &state.listeners) {

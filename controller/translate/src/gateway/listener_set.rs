@@ -9,6 +9,8 @@
 
 mod guests;
 
+pub use guests::Left;
+
 use super::Built;
 use super::address::{Place, Refusal};
 use super::attach::admits;
@@ -20,11 +22,11 @@ use super::target::is_watched;
 use super::work::{self, Step};
 use crate::Options;
 use crate::host::owner::HostOwnership;
-use guests::Left;
 use oxigress_objects::gateway::{GatewayObjects, ListenerSet};
 use oxigress_objects::gateway_status::{Condition, Content};
 use oxigress_objects::{Key, Kind, World};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// All of them, the oldest first.
 pub fn by_age(objects: &GatewayObjects) -> Vec<(Home<'_>, &ListenerSet)> {
@@ -37,12 +39,12 @@ pub fn by_age(objects: &GatewayObjects) -> Vec<(Home<'_>, &ListenerSet)> {
 /// Listeners of sets, as they were read, with the Gateway of each set.
 type Read<'w> = Vec<(Key, ListenerState<'w>)>;
 
-/// Adds the ListenerSets to the Gateways that they name.
+/// Adds the ListenerSets to the Gateways that they name. What they leave to others is told by all routes, unless it is `known`.
 pub fn add<'w>(
     world: &'w World,
     options: &Options,
     gateways: &mut Gateways<'w>,
-    (counts, older): (&mut Counts<'w>, Older<'w>),
+    (counts, older, known): (&mut Counts<'w>, Older<'w>, Option<&Arc<Left>>),
     built: &mut Built,
 ) {
     let mut read = Read::new();
@@ -77,13 +79,15 @@ pub fn add<'w>(
     if read.is_empty() {
         return;
     }
-    let left = match options.host_ownership {
-        HostOwnership::Shared => Left::default(),
-        HostOwnership::Settings | HostOwnership::Strict => {
-            guests::left(world, options, gateways, &read)
+    let left = match (options.host_ownership, known) {
+        (HostOwnership::Shared, _) => Arc::default(),
+        (HostOwnership::Settings | HostOwnership::Strict, Some(known)) => known.clone(),
+        (HostOwnership::Settings | HostOwnership::Strict, None) => {
+            Arc::new(guests::left(world, options, gateways, &read))
         }
     };
     built.notes.extend(left.notes(&read));
+    built.left = left.clone();
     put(options, gateways, older, read, &left);
 }
 
@@ -93,7 +97,7 @@ fn put<'w>(
     gateways: &mut Gateways<'w>,
     mut older: Older<'w>,
     read: Read<'w>,
-    left: &Left<'w>,
+    left: &Left,
 ) {
     for (gateway, mut listener) in read {
         let Some(state) = gateways.get_mut(&gateway) else { continue };
@@ -187,7 +191,6 @@ mod tests {
     use oxigress_objects::gateway::Resource;
     use serde_json::{Value, json};
     use std::collections::BTreeSet;
-    use std::sync::Arc;
 
     fn resource<S: serde::de::DeserializeOwned>(created: i64, spec: Value) -> Arc<Resource<S>> {
         let mut resource = Resource { spec: serde_json::from_value(spec).unwrap(), ..no_meta() };
@@ -221,7 +224,7 @@ mod tests {
     /// The names of the listeners of sets that stand, each with its namespace.
     fn standing(world: &World, options: &Options) -> Vec<String> {
         let classes = BTreeSet::from(["c".to_owned()]);
-        let gateways = gateways(world, options, &classes, &mut Built::default());
+        let gateways = gateways(world, options, &classes, None, &mut Built::default());
         let accepted = gateways.values().flat_map(GatewayState::accepted);
         let of_sets = accepted.filter(|listener| listener.home.kind == Kind::ListenerSet);
         of_sets
@@ -280,7 +283,7 @@ mod tests {
             }
             let leaves = |options: &Options| {
                 let classes = BTreeSet::from(["c".to_owned()]);
-                let gateways = gateways(&world, options, &classes, &mut Built::default());
+                let gateways = gateways(&world, options, &classes, None, &mut Built::default());
                 let accepted = gateways.values().flat_map(GatewayState::accepted);
                 let mut of_sets = accepted.filter(|one| one.home.kind == Kind::ListenerSet);
                 let of = HostPattern::parse(of_route).unwrap();

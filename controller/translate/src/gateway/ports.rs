@@ -193,7 +193,7 @@ mod tests {
         }
         let mut built = Built::default();
         let classes = BTreeSet::from(["c".to_owned()]);
-        let gateways = gateways(&world, &Options::default(), &classes, &mut built);
+        let gateways = gateways(&world, &Options::default(), &classes, None, &mut built);
         tell(&built, &|name| {
             let accepted = gateways[&Key::new("n", name)].accepted();
             accepted.map(|listener| listener.spec.name.clone()).collect()

@@ -4,7 +4,7 @@ use super::ReviewOutcome;
 use crate::Reviews;
 use crate::Translator;
 use crate::age::Age;
-use crate::gateway::{self, PlaceOwner};
+use crate::gateway::{PlaceOwner, Standing};
 use crate::host::owner::{self, HostOwnership};
 use crate::ingress::Claims;
 use crate::pace::price::Prices;
@@ -40,7 +40,8 @@ impl Translator {
             outcome.denial = self.taken_by_name(route, stored.map(|old| &**old), &age, id.kind);
             return outcome;
         }
-        let new = gateway::hosts_of(world, &self.options, id, route);
+        let mut standing = Standing::of(world, &self.options, Some(&self.gateways.left));
+        let new = standing.hosts_of(id, route);
         outcome.compared = (new.named.len() + new.covered.len() + new.sessions.len()).min(1);
         let by_name = new.named.iter().filter_map(|host| self.taken_over(host, &age, id.kind));
         let beside_sets =
@@ -52,7 +53,7 @@ impl Translator {
         let mut losses: Vec<Loss> = all.collect();
         // What it takes already it has taken long ago: nobody is to be kept from changing an object by what came since.
         if let Some(stored) = stored.filter(|_| !losses.is_empty()) {
-            let old = gateway::hosts_of(world, &self.options, id, stored);
+            let old = standing.hosts_of(id, stored);
             losses.retain(|loss| match &loss.of {
                 Lost::Named(host) => !old.named.contains(host),
                 Lost::Covered(at) => !old.covered.contains(at),

@@ -30,22 +30,23 @@ type Group<'w> = (&'w Name, HostPattern);
 /// Most hosts that a message names.
 const TOLD: usize = 10;
 
-/// The hosts that listeners leave to others.
-#[derive(Default)]
-pub struct Left<'w>(BTreeMap<Group<'w>, Arc<BTreeSet<HostPattern>>>);
+/// The hosts that listeners leave to others, by the namespace and the host of the listeners.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Left(BTreeMap<(Name, HostPattern), Arc<BTreeSet<HostPattern>>>);
 
-impl<'w> Left<'w> {
+impl Left {
     fn of(
         &self,
         gateway: &Key,
-        listener: &ListenerState<'w>,
+        listener: &ListenerState<'_>,
     ) -> Option<&Arc<BTreeSet<HostPattern>>> {
         let is_guest = is_guest(gateway, listener);
-        is_guest.then(|| self.0.get(&group_of(listener))).flatten()
+        let (namespace, host) = group_of(listener);
+        is_guest.then(|| self.0.get(&(namespace.clone(), host))).flatten()
     }
 
     /// Has a listener of a Gateway leave what it may not have.
-    pub fn apply(&self, gateway: &Key, listener: &mut ListenerState<'w>) {
+    pub fn apply(&self, gateway: &Key, listener: &mut ListenerState<'_>) {
         let Some(hosts) = self.of(gateway, listener) else { return };
         if !hosts.contains(&listener.host) {
             listener.leaves = hosts.clone();
@@ -61,7 +62,7 @@ impl<'w> Left<'w> {
     }
 
     /// What there is to say to sets whose listeners stand and leave hosts.
-    pub fn notes(&self, read: &Read<'w>) -> Vec<(ObjectRef, Note)> {
+    pub fn notes(&self, read: &Read<'_>) -> Vec<(ObjectRef, Note)> {
         let all = read.iter().filter_map(|(gateway, listener)| {
             let hosts = self.of(gateway, listener)?;
             (!hosts.contains(&listener.host)).then(|| {
@@ -145,7 +146,7 @@ pub fn left<'w>(
     options: &Options,
     gateways: &mut Gateways<'w>,
     read: &Read<'w>,
-) -> Left<'w> {
+) -> Left {
     let guests = Guests::of(read);
     let mut claims: BTreeMap<(Group<'w>, HostPattern), Claims> = BTreeMap::new();
     if guests.groups.is_empty() {
@@ -183,11 +184,11 @@ pub fn left<'w>(
         state.listeners.retain(|listener| listener.home.kind == Kind::Gateway);
         state.listeners.iter_mut().for_each(|listener| listener.attached.clear());
     }
-    let mut left: BTreeMap<Group<'w>, BTreeSet<HostPattern>> = BTreeMap::new();
-    for ((group, host), Claims { own, foreign }) in claims {
+    let mut left: BTreeMap<(Name, HostPattern), BTreeSet<HostPattern>> = BTreeMap::new();
+    for (((namespace, of), host), Claims { own, foreign }) in claims {
         let is_lost = foreign.is_some_and(|age| own.is_none_or(|own| age <= own));
         if is_lost {
-            left.entry(group).or_default().insert(host);
+            left.entry((namespace.clone(), of)).or_default().insert(host);
         }
     }
     Left(left.into_iter().map(|(group, hosts)| (group, Arc::new(hosts))).collect())

@@ -169,3 +169,33 @@ fn a_gateway_that_allows_no_sets_has_none_read() {
     bench.see(many_sets(3));
     assert_eq!(work::take(Step::Listener), 0);
 }
+
+/// Whoever has many routes below a listener of a guest must not make the reviews of all others dear.
+#[test]
+fn the_review_of_a_route_attaches_no_other_routes() {
+    let mut bench = bench();
+    let gateway = json!({"name": "g0", "namespace": "infra"});
+    let host = |n: i64| format!("h{n}.team.test");
+    bench.see((0..100).map(|n| route("shop", 100 + n, gateway.clone(), &[&host(n)])));
+    let review = |created: i64, host: &str| {
+        let (id, object) = route("evil", created, gateway.clone(), &[host]);
+        let Some(Object::Route(route)) = object else { panic!() };
+        let reviews = &mut crate::Reviews::default();
+        bench.translator.review_route(&bench.world, (&id, &route), reviews, Instant::now()).denial
+    };
+    for step in [Step::Place, Step::Parent] {
+        work::take(step);
+        assert_eq!(review(300, "a.test"), None);
+        let count = work::take(step);
+        assert!(count < 20, "{count}");
+    }
+    // What the guest's listener leaves is known all the same.
+    let said = review(50, "h7.team.test").unwrap();
+    assert!(said.contains("belongs to namespace shop"), "{said}");
+    let set = json!({"kind": "ListenerSet", "name": "set"});
+    let (id, object) = route("team", 50, set, &["h7.team.test"]);
+    let Some(Object::Route(own)) = object else { panic!() };
+    let reviews = &mut crate::Reviews::default();
+    let said = bench.translator.review_route(&bench.world, (&id, &own), reviews, Instant::now());
+    assert!(said.denial.is_some_and(|said| said.contains("belongs to namespace shop")));
+}
