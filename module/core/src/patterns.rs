@@ -100,8 +100,8 @@ impl Budget {
     /// The budget for the patterns of all scripts of one request.
     pub const OF_SCRIPTS: Budget = Budget::of(600_000);
 
-    /// The budget for the paths of a request that a script has given another path.
-    pub const OF_MOVED_PATH: Budget = Budget::of(20_000);
+    /// The budget for all paths that scripts give one request, including patterns that it is the first to need.
+    pub const OF_MOVED_PATHS: Budget = Budget::of(300_000);
 
     /// The budget for the header patterns of such a request.
     pub const OF_MOVED_VALUES: Budget = Budget::of(100_000);

@@ -4,11 +4,12 @@ pub use crate::balancer::split::Request as SplitRequest;
 
 use crate::balancer::split;
 use crate::model::policy::{Policies, TlsPolicy};
-use crate::patterns::Patterns;
+use crate::patterns::{Budget, Patterns};
 use crate::policy::cors::Origins;
 use crate::record::{Kind, Records, RequestParts, SettingsView};
 use crate::router::{self, ServerMatch, tls};
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::net::IpAddr;
 use std::ops::Deref;
 
@@ -59,6 +60,11 @@ pub trait Facts: split::Request {
     fn is_moved(&self) -> bool {
         false
     }
+    /// What is left of [`Budget::OF_MOVED_PATHS`] then.
+    #[inline]
+    fn moved_budget(&self) -> Option<&Cell<Budget>> {
+        None
+    }
 }
 
 /// What the client of a connection has shown in the handshake.
@@ -96,6 +102,10 @@ impl<F: Facts> RequestParts for Parts<'_, F> {
 
     fn is_moved(&self) -> bool {
         self.0.is_moved()
+    }
+
+    fn moved_budget(&self) -> Option<&Cell<Budget>> {
+        self.0.moved_budget()
     }
 }
 

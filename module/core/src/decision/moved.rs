@@ -3,7 +3,9 @@
 use super::facts::{Facts, Shown};
 use super::script::of_uri;
 use crate::balancer::split;
+use crate::patterns::Budget;
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::net::IpAddr;
 
 /// The request with its new path and query; all else is the client's.
@@ -11,6 +13,8 @@ pub(super) struct Moved<'a, F> {
     pub facts: &'a F,
     pub path: Vec<u8>,
     pub args: Vec<u8>,
+    /// What patterns of paths may still cost.
+    pub budget: Cell<Budget>,
 }
 
 impl<F: Facts> split::Request for Moved<'_, F> {
@@ -106,5 +110,9 @@ impl<F: Facts> Facts for Moved<'_, F> {
 
     fn is_moved(&self) -> bool {
         true
+    }
+
+    fn moved_budget(&self) -> Option<&Cell<Budget>> {
+        Some(&self.budget)
     }
 }

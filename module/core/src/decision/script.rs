@@ -35,6 +35,8 @@ pub type Variable = (Box<str>, Vec<u8>);
 pub(super) struct Carried {
     variables: Vec<Variable>,
     budget: Budget,
+    /// What patterns of further paths may cost.
+    pub paths: Budget,
     bytes: usize,
     /// What the steps have looked up, in microseconds.
     effort: u32,
@@ -43,7 +45,14 @@ pub(super) struct Carried {
 
 impl Default for Carried {
     fn default() -> Self {
-        Carried { variables: Vec::new(), budget: Budget::OF_SCRIPTS, bytes: 0, effort: 0, moves: 0 }
+        Carried {
+            variables: Vec::new(),
+            budget: Budget::OF_SCRIPTS,
+            paths: Budget::OF_MOVED_PATHS,
+            bytes: 0,
+            effort: 0,
+            moves: 0,
+        }
     }
 }
 

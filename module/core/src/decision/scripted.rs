@@ -8,6 +8,7 @@ use super::values::{Routed, RuleNames};
 use super::{Answer, Counter, Decider, Decision};
 use crate::model::policy::Script;
 use crate::record::{RuleView, ServerView};
+use std::cell::Cell;
 
 /// Decides again, until the path stays as it is.
 #[cold]
@@ -25,12 +26,13 @@ where
     let mut next = first;
     loop {
         let Move { path, args, mut carried } = next;
-        let moved = Moved { facts, path, args };
+        let moved = Moved { facts, path, args, budget: Cell::new(carried.paths) };
         let is_last = carried.is_last_move();
         let mut decision = Decision::new();
         match super::once(generation, &moved, trace, &mut decision, Some(carried)) {
             Some(further) if !is_last => {
                 next = *further;
+                next.carried.paths = moved.budget.get();
                 continue;
             }
             Some(_) => {
@@ -300,6 +302,25 @@ mod tests {
         let (_, edits) =
             decided(&[("/", "p")], &steps(&json!(["break"])), &Generated::of("/a", "", None));
         assert_eq!(edits.variables.as_deref(), Some(&Vec::new()));
+    }
+
+    /// A worker has not compiled them when it begins.
+    #[test]
+    fn a_path_that_a_script_gives_is_matched_by_patterns_that_nobody_has_used_yet() {
+        let again = |from: &str, to: &str| json!({"script": {"steps": [{"rewrite": {"pattern": from, "target": to, "then": "last"}}]}});
+        let rule = |path: Value, policies: Option<&str>| json!({"path": path, "policies": policies, "backend": "own"});
+        let records = records(json!({
+            "policies": {"p": again("^/a(.*)", "/b$1"), "q": again("^/b(.*)", "/c$1")},
+            "servers": {"a.test": {"rules": [
+                rule(json!({"prefix": "/a"}), Some("p")),
+                rule(json!({"regex": "/b(/|$)(.*)"}), Some("q")),
+                rule(json!({"regex": "/c(/|$)([a-z]+|[0-9]{1,9}|é*)(.*)"}), None),
+            ]}},
+            "backends": {"own": {}},
+            "endpoints": {"own": [{"address": "10.0.0.1", "port": 1}]},
+        }));
+        let decision = decide(&generation(&records), &Generated::of("/a/x", "", None), &mut Silent);
+        assert_eq!(decision.answer, Answer::Forward);
     }
 
     #[test]

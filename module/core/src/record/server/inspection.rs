@@ -9,6 +9,7 @@ use crate::model::PATH;
 use crate::patterns::{Budget, NoAnswer};
 use crate::text::percent::unescape_form;
 use std::borrow::Cow;
+use std::cell::Cell;
 
 /// A request, as far as rules may ask for something in it beside its path.
 pub trait RequestParts {
@@ -23,6 +24,10 @@ pub trait RequestParts {
     /// A script has given it its path: it was looked at before, and less is left for it.
     fn is_moved(&self) -> bool {
         false
+    }
+    /// What is left of [`Budget::OF_MOVED_PATHS`] then.
+    fn moved_budget(&self) -> Option<&Cell<Budget>> {
+        None
     }
 }
 

@@ -5,6 +5,7 @@ use super::order::{covers, segment_order, strength};
 use super::view::{RuleView, ServerView};
 use crate::model::is_well_known;
 use crate::patterns::{Budget, Captures, NoAnswer, Patterns};
+use std::cell::Cell;
 use std::cmp::Ordering;
 
 /// The rule that matches a path.
@@ -109,6 +110,23 @@ impl<'g> ServerView<'g> {
         prefix: Option<usize>,
         patterns: &Patterns,
     ) -> Result<Option<MatchedRule<'g>>, NoAnswer> {
+        let request = asked.request;
+        let mut budget = request.moved_budget().map_or(Budget::OF_PATH, Cell::get);
+        let found = self.regex_within(path, asked, prefix, patterns, &mut budget);
+        if let Some(left) = request.moved_budget() {
+            left.set(budget);
+        }
+        found
+    }
+
+    fn regex_within(
+        &self,
+        path: &[u8],
+        asked: &mut Inspection<'_, impl RequestParts>,
+        prefix: Option<usize>,
+        patterns: &Patterns,
+        budget: &mut Budget,
+    ) -> Result<Option<MatchedRule<'g>>, NoAnswer> {
         let mut candidates = self.candidates(path);
         candidates.retain(|(index, _)| match self.yields(*index) {
             true => !is_well_known(path),
@@ -116,14 +134,10 @@ impl<'g> ServerView<'g> {
         });
         // The strongest of each literal come first, so little is left to sort.
         candidates.sort_by(|(_, a), (_, b)| strength(b, a));
-        let mut budget = match asked.request.is_moved() {
-            false => Budget::OF_PATH,
-            true => Budget::OF_MOVED_PATH,
-        };
         let mut find = |all: &mut dyn Iterator<Item = (usize, &'g [u8])>| {
             for (index, text) in all {
                 let namespace = self.body(index).map(|rule| rule.namespace()).unwrap_or_default();
-                if let Some(captures) = patterns.of(namespace).captures(text, path, &mut budget)?
+                if let Some(captures) = patterns.of(namespace).captures(text, path, budget)?
                     && let Some(rule) = self.select(index, asked, patterns)?
                 {
                     return Ok(Some((index, rule, captures)));
