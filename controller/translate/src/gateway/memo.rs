@@ -75,6 +75,8 @@ pub struct KnownRoute {
     has_redirects: bool,
     /// Whether they depend on what a listener shows to endpoints.
     has_tls: bool,
+    /// How often it takes over what a listener shows to endpoints.
+    shows: usize,
     /// Its rules as they are served, by what a listener says about them.
     served: Vec<KnownServed>,
     /// The bytes of its filters at a listener.
@@ -314,6 +316,11 @@ impl KnownRoute {
         let count = compiled.count();
         let has_redirects = compiled.rules.iter().any(|rule| rule.answer.redirect.is_some());
         let has_tls = compiled.tls.values().any(|to| matches!(to, ToEndpoints::Tls(_)));
+        let mut seen = BTreeSet::new();
+        let answers = compiled.rules.iter().map(|rule| &rule.answer);
+        let answers = answers.filter(|answer| seen.insert(Arc::as_ptr(answer)));
+        let targets = answers.flat_map(|answer| &answer.targets);
+        let shows = targets.filter(|target| served::tls_of(&target.policies).is_some()).count();
         KnownRoute {
             route: route.clone(),
             compiled,
@@ -322,6 +329,7 @@ impl KnownRoute {
             count,
             has_redirects,
             has_tls,
+            shows,
             served: Vec::new(),
             filter_bytes,
             lacks_room: false,
@@ -334,12 +342,13 @@ impl KnownRoute {
         !self.is_bare || !is_served()
     }
 
-    /// The bytes of filters that serving it at one more listener takes; those of the first are counted with its reading.
+    /// The bytes of filters and of certificates that serving it at one more listener takes; those of the first are counted with its reading.
     pub fn bytes_at(&self, listener: &ListenerState<'_>) -> usize {
         let by = self.base(listener);
         let is_known = by == Base::default()
             || self.served.iter().any(|known| known.by == by && known.is_used);
-        if is_known { 0 } else { self.filter_bytes }
+        let shown = by.identity.map_or(0, |pair| pair.chain.len() + pair.key.len());
+        if is_known { 0 } else { self.filter_bytes + self.shows.saturating_mul(shown) }
     }
 
     fn base(&self, listener: &ListenerState<'_>) -> Base {

@@ -129,7 +129,8 @@ fn identified<'r>(targets: &'r [Target], listener: &ListenerState<'_>) -> Cow<'r
     shown.collect()
 }
 
-fn tls_of(policies: &Policies) -> Option<&UpstreamTls> {
+/// How endpoints are spoken to, if over TLS.
+pub fn tls_of(policies: &Policies) -> Option<&UpstreamTls> {
     policies.proxy.as_ref()?.tls.as_ref()
 }
 

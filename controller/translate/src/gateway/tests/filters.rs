@@ -147,3 +147,38 @@ fn rules_of_a_route_that_no_listener_serves_are_not_kept() {
     bench.see([http_route(("b", "r"), 8, 1, &["b.test".to_owned()], &json!([{}]))]);
     assert_eq!(work::take(Step::Read), 1, "what is served is known");
 }
+
+#[test]
+fn what_a_listener_shows_to_endpoints_is_charged_as_often_as_it_is_copied() {
+    let mut bench = bench();
+    let all = json!({"namespaces": {"from": "All"}});
+    let spec = json!({"gatewayClassName": "c",
+        "listeners": [{"name": "l", "port": 80, "protocol": "HTTP", "allowedRoutes": all}],
+        "tls": {"backend": {"clientCertificateRef": {"name": "pair"}}}});
+    let gateway = ObjectRef::new(Kind::Gateway, Key::new("infra", "g0"));
+    let chain = "c".repeat(100_000).into();
+    let pair = Pair { chain, key: "k".into(), names: Default::default(), leaf: Default::default() };
+    let fields = Arc::new(Fields::new(Default::default()));
+    let secret = Object::Secret(Secret { offer: Offer::Usable(Arc::new(pair)), fields });
+    bench.see([
+        (gateway, Some(Object::Gateway(resource(0, spec)))),
+        (ObjectRef::new(Kind::Secret, Key::new("infra", "pair")), Some(secret)),
+    ]);
+    bench.apply(&format!(
+        "apiVersion: gateway.networking.k8s.io/v1\nkind: BackendTLSPolicy\nmetadata: {{ name: p, namespace: a }}\nspec:\n  \
+         targetRefs: [{{ group: '', kind: Service, name: s }}]\n  validation: {{ hostname: s.test, caCertificateRefs: [{{ \
+         group: '', kind: ConfigMap, name: ca }}] }}\n---\n{}",
+        https::authorities("a")
+    ));
+    let mut policies = |count: usize| {
+        let rules: Vec<_> = (0..count)
+            .map(|n| {
+                json!({"matches": [{"path": {"value": format!("/{n}")}}],
+                    "backendRefs": [{"name": "s", "port": 80}], "filters": [headers(1, &n.to_string())]})
+            })
+            .collect();
+        bench.see([of_a("r", &json!(rules))]);
+        bench.translator.snapshot().policies.len()
+    };
+    assert_eq!((policies(5), policies(40)), (5, 0), "2 MiB are the most");
+}
