@@ -128,25 +128,40 @@ fn a_set_behind_another_one_is_judged_by_names() {
     assert_eq!(said("", &others, &set("team", "*.test")), None);
 }
 
+/// Of two sets the listeners of the one that comes first stand, and routes without host names have all that comes to these.
 #[test]
-fn a_set_brings_an_old_route_no_sessions_of_another_namespace() {
-    let tls = |namespace: &str, host: &str| {
-        set(namespace, host).replace(
-            "port: 80, protocol: HTTP",
-            "port: 9443, protocol: TLS, tls: { mode: Passthrough }",
-        )
-    };
-    let gateway = "{ name: tls, port: 9443, protocol: TLS, tls: { mode: Passthrough }, \
-                   allowedRoutes: { namespaces: { from: All } } }, { name: http,";
-    let world = GATEWAY.replace("{ name: http,", gateway);
-    let of = |namespace, year, parent| {
-        route(namespace, year, parent, "a.test").replace("HTTPRoute", "TLSRoute")
-    };
-    for (year, is_denied) in [(2020, true), (2025, false)] {
-        let others = [world.clone(), of("victim", 2024, BY_GATEWAY), of("evil", year, BY_SET)];
-        let denial = Fixture::new("", &others).review_set(&tls("evil", "a.test")).denial;
-        assert_eq!(denial.is_some(), is_denied, "{denial:?}");
+fn a_set_that_comes_first_takes_nothing_from_routes_of_others_without_names() {
+    let tcp = "port: 9000, protocol: TCP";
+    for (kind, host, listener) in
+        [("HTTPRoute", "*.v.test", "port: 80, protocol: HTTP"), ("TCPRoute", "", tcp)]
+    {
+        let of =
+            |namespace: &str| set(namespace, host).replace("port: 80, protocol: HTTP", listener);
+        let hostless = |namespace: &str, year| {
+            let route = route(namespace, year, BY_SET, "").replace("hostnames: [''], ", "");
+            route.replace("HTTPRoute", kind)
+        };
+        for (year, is_denied) in [(2020, true), (2025, false)] {
+            let others = [of("victim"), hostless("victim", 2024), hostless("evil", year)];
+            let others = [&others[..], &[set("evil", "other.test")]].concat();
+            let why = said("", &others, &of("evil"));
+            assert_eq!(why.is_some(), is_denied, "{kind}: {why:?}");
+        }
     }
+}
+
+#[test]
+fn a_young_ingress_keeps_nobody_from_changing_sets() {
+    let gateway = GATEWAY.replace("port: 80", "port: 8080");
+    let young = "apiVersion: networking.k8s.io/v1\nkind: Ingress\n\
+                 metadata: { name: x, namespace: evil, creationTimestamp: '2026-01-01T00:00:00Z' }\n\
+                 spec: { ingressClassName: nginx, rules: [{ http: { paths: [{ path: /evil-x, pathType: Prefix, \
+                 backend: { service: { name: s, port: { number: 80 } } } }] } }] }";
+    let own = route("team", 2025, BY_SET, "").replace("hostnames: [''], ", "");
+    let world = [gateway, young.to_owned(), own, set("team", "")];
+    let more = ", { name: more, port: 80, protocol: HTTP, hostname: more.test }] }";
+    let changed = set("team", "").replace("] }", more);
+    assert_eq!(Fixture::new("", &world).review_set(&changed).denial, None, "it has it");
 }
 
 #[test]
