@@ -151,20 +151,6 @@ fn a_set_that_comes_first_takes_nothing_from_routes_of_others_without_names() {
 }
 
 #[test]
-fn a_young_ingress_keeps_nobody_from_changing_sets() {
-    let gateway = GATEWAY.replace("port: 80", "port: 8080");
-    let young = "apiVersion: networking.k8s.io/v1\nkind: Ingress\n\
-                 metadata: { name: x, namespace: evil, creationTimestamp: '2026-01-01T00:00:00Z' }\n\
-                 spec: { ingressClassName: nginx, rules: [{ http: { paths: [{ path: /evil-x, pathType: Prefix, \
-                 backend: { service: { name: s, port: { number: 80 } } } }] } }] }";
-    let own = route("team", 2025, BY_SET, "").replace("hostnames: [''], ", "");
-    let world = [gateway, young.to_owned(), own, set("team", "")];
-    let more = ", { name: more, port: 80, protocol: HTTP, hostname: more.test }] }";
-    let changed = set("team", "").replace("] }", more);
-    assert_eq!(Fixture::new("", &world).review_set(&changed).denial, None, "it has it");
-}
-
-#[test]
 fn the_review_of_a_set_is_charged_to_its_namespace() {
     let routes = |count: usize| {
         let one = |n: usize| {
