@@ -187,7 +187,7 @@ impl Controller {
                 }
                 Some(query) = dashboard_queries.recv() => self.answer_dashboard(query),
                 Some(review) = reviews.recv() => {
-                    let (translator, world) = (&self.translator, &self.world);
+                    let (translator, world) = (&self.translator, &mut self.world);
                     review.answer(self.has_all, translator, world, &mut self.reviews);
                 }
                 () = arrival.next() => {

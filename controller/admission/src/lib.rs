@@ -85,7 +85,7 @@ pub enum Refusal {
     /// It is about something else.
     #[error(
         "{0} is not reviewed here: send AdmissionReviews of admission.k8s.io/v1 with Ingresses of networking.k8s.io/v1, or routes \
-         of gateway.networking.k8s.io/v1"
+         and ListenerSets of gateway.networking.k8s.io/v1"
     )]
     OtherKind(String),
     /// The body is over [`MAX_BYTES`].
@@ -134,12 +134,13 @@ struct Answer {
 }
 
 impl ReviewRequest {
-    /// Answers. Before the source has told all there is (`has_all`) nothing can be known: everything is allowed.
+    /// Answers. Before the source has told all there is (`has_all`) nothing can be known: everything is allowed. `world` is as
+    /// before afterwards.
     pub fn answer(
         self,
         has_all: bool,
         translator: &Translator,
-        world: &World,
+        world: &mut World,
         reviews: &mut Reviews,
     ) {
         let start = Instant::now();
@@ -151,10 +152,15 @@ impl ReviewRequest {
                         let candidate = Candidate { key, uid, is_going: *is_going, ingress };
                         translator.review(world, &candidate, reviews, start)
                     }
-                    Subject::Route(..) if *is_going => ReviewOutcome::default(),
+                    Subject::Route(..) | Subject::ListenerSet(_) if *is_going => {
+                        ReviewOutcome::default()
+                    }
                     Subject::Route(kind, route) => {
                         let id = ObjectRef::new(*kind, key.clone());
                         translator.review_route(world, (&id, route), reviews, start)
+                    }
+                    Subject::ListenerSet(set) => {
+                        translator.review_set(world, (key, set), reviews, start)
                     }
                 }
             }

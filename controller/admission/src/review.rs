@@ -11,7 +11,7 @@ use kube::core::Status;
 use kube::core::admission::{AdmissionResponse, META_API_VERSION_V1, META_KIND};
 use oxigress_core::model::shorten;
 use oxigress_objects::convert;
-use oxigress_objects::gateway::{self, Route};
+use oxigress_objects::gateway::{self, ListenerSet, Route};
 use oxigress_objects::ingress::Ingress;
 use oxigress_objects::{Key, Kind, Object as WorldObject, ObjectRef};
 use oxigress_translate::ReviewOutcome;
@@ -50,6 +50,7 @@ impl Object {
         let kind = match &self.subject {
             Subject::Ingress(_) => Kind::Ingress,
             Subject::Route(kind, _) => *kind,
+            Subject::ListenerSet(_) => Kind::ListenerSet,
         };
         ObjectRef::new(kind, self.key.clone())
     }
@@ -61,6 +62,8 @@ pub enum Subject {
     Ingress(Box<Ingress>),
     /// A route, and its kind.
     Route(Kind, Arc<Route>),
+    /// A ListenerSet.
+    ListenerSet(Arc<ListenerSet>),
 }
 
 /// The part of an AdmissionReview that counts here. kube's own type wants fields that say nothing here, such as the
@@ -109,15 +112,14 @@ pub fn read(body: &[u8]) -> Result<Review, Refusal> {
     let GroupVersionKind { group, version, kind } = kind;
     let object = match (group.as_str(), version.as_str(), kind.as_str()) {
         ("networking.k8s.io", "v1", "Ingress") => read_ingress(text),
-        (gateway::GROUP, "v1", "HTTPRoute") => {
-            read_route(text, Kind::HTTPRoute, convert::http_route)
+        (gateway::GROUP, "v1", "HTTPRoute") => of_api(text, Kind::HTTPRoute, convert::http_route),
+        (gateway::GROUP, "v1", "GRPCRoute") => of_api(text, Kind::GRPCRoute, convert::grpc_route),
+        (gateway::GROUP, "v1", "TLSRoute") => of_api(text, Kind::TLSRoute, convert::tls_route),
+        (gateway::GROUP, "v1", "TCPRoute") => of_api(text, Kind::TCPRoute, convert::port_route),
+        (gateway::GROUP, "v1", "UDPRoute") => of_api(text, Kind::UDPRoute, convert::port_route),
+        (gateway::GROUP, "v1", "ListenerSet") => {
+            of_api(text, Kind::ListenerSet, convert::listener_set)
         }
-        (gateway::GROUP, "v1", "GRPCRoute") => {
-            read_route(text, Kind::GRPCRoute, convert::grpc_route)
-        }
-        (gateway::GROUP, "v1", "TLSRoute") => read_route(text, Kind::TLSRoute, convert::tls_route),
-        (gateway::GROUP, "v1", "TCPRoute") => read_route(text, Kind::TCPRoute, convert::port_route),
-        (gateway::GROUP, "v1", "UDPRoute") => read_route(text, Kind::UDPRoute, convert::port_route),
         _ => {
             let what = format!("{group}/{version} {kind}");
             return Err(Refusal::OtherKind(format!("{:?}", shorten(&what))));
@@ -137,7 +139,8 @@ fn read_ingress(text: &str) -> Result<Option<Object>, String> {
     Ok(Some(about(Subject::Ingress(Box::new(Arc::unwrap_or_clone(ingress))))))
 }
 
-fn read_route<S: Default + serde::de::DeserializeOwned>(
+/// Reads an object of the Gateway API.
+fn of_api<S: Default + serde::de::DeserializeOwned>(
     text: &str,
     kind: Kind,
     convert: fn(convert::Custom<S>) -> Result<WorldObject, convert::WrongField>,
@@ -145,8 +148,12 @@ fn read_route<S: Default + serde::de::DeserializeOwned>(
     let found = object_of::<convert::Custom<S>>(text)?;
     let Some((namespace, mut object)) = found else { return Ok(None) };
     let about = about(kind, &mut object.metadata, namespace)?;
-    let WorldObject::Route(route) = convert(object).map_err(invalid)? else { return Ok(None) };
-    Ok(Some(about(Subject::Route(kind, route))))
+    let subject = match convert(object).map_err(invalid)? {
+        WorldObject::Route(route) => Subject::Route(kind, route),
+        WorldObject::ListenerSet(set) => Subject::ListenerSet(set),
+        _ => return Ok(None),
+    };
+    Ok(Some(about(subject)))
 }
 
 /// What a review says about an object of whatever kind.

@@ -62,6 +62,21 @@ spec:
   rules:
   - host: a.test
     http: { paths: [{ path: /x, pathType: Prefix, backend: { service: { name: cart, port: { number: 80 } } } }] }
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: GatewayClass
+metadata: { name: oxigress }
+spec: { controllerName: oxigress.io/gateway-controller }
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: Gateway
+metadata: { name: web, namespace: infra }
+spec: { gatewayClassName: oxigress, allowedListeners: { namespaces: { from: All } }, listeners: [{ name: l, port: 80, protocol: HTTP }] }
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata: { name: old, namespace: other, creationTimestamp: 2020-01-01T00:00:00Z }
+spec: { parentRefs: [{ kind: ListenerSet, name: set }], hostnames: [a.test] }
 ";
 
 fn files(folder: &Path) -> Files {
@@ -107,7 +122,13 @@ async fn start_when(has_all: bool) -> Running {
     tokio::spawn(async move {
         while let Some(question) = questions.recv().await {
             let _turn = turn.lock().await;
-            ReviewRequest::answer(question, has_all, &translator, &world, &mut Reviews::default());
+            ReviewRequest::answer(
+                question,
+                has_all,
+                &translator,
+                &mut world,
+                &mut Reviews::default(),
+            );
         }
     });
     Running { address, folder, checks, loops }
@@ -253,6 +274,23 @@ async fn what_an_ingress_has_passed_on_is_refused() {
     assert_eq!(response.status(), StatusCode::FORBIDDEN);
     let text = response.into_body().collect().await.unwrap().to_bytes();
     assert!(String::from_utf8_lossy(&text).contains("CDN-Loop"), "{text:?}");
+}
+
+#[tokio::test]
+async fn a_listener_set_is_reviewed() {
+    let running = start().await;
+    let (mut client, _) = connect(running.address).await;
+    for (host, is_allowed) in [("a.test", false), ("b.test", true)] {
+        let parent = json!({"name": "web", "namespace": "infra"});
+        let listener = json!({"name": "l", "port": 80, "protocol": "HTTP", "hostname": host});
+        let review = review(|review| {
+            let request = &mut review["request"];
+            request["kind"] = json!({"group": "gateway.networking.k8s.io", "version": "v1", "kind": "ListenerSet"});
+            request["object"] = json!({"metadata": {"name": "set", "namespace": "other"},
+                "spec": {"parentRef": parent, "listeners": [listener]}});
+        });
+        assert_eq!(reviewed(&mut client, &review).await["allowed"], is_allowed, "{host}");
+    }
 }
 
 #[tokio::test]

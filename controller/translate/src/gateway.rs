@@ -48,7 +48,7 @@ pub use listener::MAX_LISTENERS;
 pub use listener_set::Left;
 pub use memo::Memo;
 pub use policies::{name_one_of, references as references_of_policy, that_name};
-pub use review::Standing;
+pub use review::{NewListeners, RouteHosts, Standing};
 pub use target::protocol_of;
 pub use tls_policy::{authorities_of, services};
 
@@ -112,6 +112,8 @@ pub struct Built {
     pub bundles: BTreeMap<BundleId, Bundle>,
     /// Those among them that Gateways name for their clients.
     pub client_bundles: BTreeSet<BundleId>,
+    /// How many places all routes ask for, as far as there is room.
+    pub places: usize,
     /// What listeners of guests leave to others.
     pub left: Arc<Left>,
     /// The Services that were looked at.
@@ -200,6 +202,7 @@ pub fn build(
     let mut tls = TlsPolicies::of(world, options, &mut memo.authorities);
     let mut policies = RoutePolicies::of(world, options, settings, &mut old.policies);
     let mut routes = attach::all(world, options, &mut gateways, &mut serving.room);
+    built.places = serving.room.places();
     for (id, route, attached) in &routes {
         let ask = memo.ask_of(&mut old, id, route);
         let (named, bytes) = policies.named(&id.key.namespace, &ask);

@@ -7,6 +7,7 @@
 //! Rejected: translating a copy of the world, which costs in proportion to the cluster.
 
 mod routes;
+mod sets;
 
 use crate::Reviews;
 use crate::Translator;

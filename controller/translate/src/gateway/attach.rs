@@ -138,6 +138,20 @@ fn named(parent: &ParentRef, home: Home<'_>, listeners: &[ListenerState<'_>]) ->
     own.filter(|(_, listener)| is_named(listener)).map(|(place, _)| place).collect()
 }
 
+/// The hosts that a route names at a parent that has these listeners alone.
+pub fn names_at(
+    world: &World,
+    (id, route): (&ObjectRef, &Route),
+    (parent, home): (&ParentRef, Home<'_>),
+    listeners: &mut [ListenerState<'_>],
+) -> Vec<HostPattern> {
+    let places = named(parent, home, listeners);
+    let found = at(world, id, places, &hosts_of(route), listeners).unwrap_or_default();
+    let hosts = found.into_iter().flat_map(|(_, hosts)| hosts);
+    let default = HostPattern::default_host();
+    hosts.filter(|(host, own)| host == own && *host != default).map(|(host, _)| host).collect()
+}
+
 fn hosts_of(route: &Route) -> Result<Vec<HostPattern>, Condition> {
     if route.spec.hostnames.is_empty() {
         return Ok(vec![HostPattern::default_host()]);

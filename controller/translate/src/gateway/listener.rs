@@ -89,7 +89,8 @@ fn over_limit<'w>(home: Home<'w>, spec: &'w Listener) -> ListenerState<'w> {
     ListenerState { refusal, ..ListenerState::new(spec, home) }
 }
 
-fn state<'w>(
+/// A listener, as it is by itself.
+pub fn state<'w>(
     world: &World,
     options: &Options,
     home: Home<'w>,

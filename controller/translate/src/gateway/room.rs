@@ -50,6 +50,11 @@ impl Room {
         take(all, count, MAX_PLACES)
     }
 
+    /// How many places were asked for, of all namespaces.
+    pub fn places(&self) -> usize {
+        self.places.values().sum()
+    }
+
     /// Whether the namespace of a route may have so many more rules.
     pub fn has_rules(&mut self, key: &Key, kind: Kind, count: usize) -> bool {
         let all = self.rules.entry(key.namespace.clone()).or_default();

@@ -46,6 +46,8 @@ const BYTE_OF_FILTERS: u64 = 10;
 const PLACE: u64 = 200;
 /// What looking at a listener costs, for the review of a route.
 const LISTENER: u64 = 4_000;
+/// What attaching a route costs beside its places, for the review of a ListenerSet.
+const ATTACHING: u64 = 5_000;
 /// What finding the owner of a place costs, for the review of a route.
 const PLACE_OF_REVIEW: u64 = 4_000;
 /// What choosing a certificate for a host again costs.

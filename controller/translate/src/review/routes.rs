@@ -4,7 +4,7 @@ use super::ReviewOutcome;
 use crate::Reviews;
 use crate::Translator;
 use crate::age::Age;
-use crate::gateway::{PlaceOwner, Standing};
+use crate::gateway::{PlaceOwner, RouteHosts, Standing};
 use crate::host::owner::{self, HostOwnership};
 use crate::ingress::Claims;
 use crate::pace::price::Prices;
@@ -43,25 +43,36 @@ impl Translator {
         let mut standing = Standing::of(world, &self.options, Some(&self.gateways.left));
         let new = standing.hosts_of(id, route);
         outcome.compared = (new.named.len() + new.covered.len() + new.sessions.len()).min(1);
-        let by_name = new.named.iter().filter_map(|host| self.taken_over(host, &age, id.kind));
-        let beside_sets =
-            self.taken_beside_sets(world, route, stored.map(|old| &**old), &age, id.kind);
-        let covered = new.covered.iter().filter_map(|at| self.covered_over(at, &age, id.kind));
-        let sessions = new.sessions.iter();
-        let sessions = sessions.filter_map(|place| self.sessions_over(world, place, &age, id.kind));
-        let all = by_name.chain(beside_sets).chain(covered).chain(sessions);
-        let mut losses: Vec<Loss> = all.collect();
+        let mut losses = self.losses(world, &new, &age, id.kind);
+        losses.extend(self.taken_beside_sets(
+            world,
+            route,
+            stored.map(|old| &**old),
+            &age,
+            id.kind,
+        ));
         // What it takes already it has taken long ago: nobody is to be kept from changing an object by what came since.
         if let Some(stored) = stored.filter(|_| !losses.is_empty()) {
             let old = standing.hosts_of(id, stored);
-            losses.retain(|loss| match &loss.of {
-                Lost::Named(host) => !old.named.contains(host),
-                Lost::Covered(at) => !old.covered.contains(at),
-                Lost::Sessions(place) => !old.sessions.contains(place),
-            });
+            losses.retain(|loss| !loss.is_in(&old));
         }
         outcome.denial = losses.into_iter().next().map(|loss| loss.why);
         outcome
+    }
+
+    /// What others would lose to a route of this age that has these hosts.
+    pub(super) fn losses(
+        &self,
+        world: &World,
+        hosts: &RouteHosts,
+        age: &Age,
+        kind: Kind,
+    ) -> Vec<Loss> {
+        let by_name = hosts.named.iter().filter_map(|host| self.taken_over(host, age, kind));
+        let covered = hosts.covered.iter().filter_map(|at| self.covered_over(at, age, kind));
+        let sessions = hosts.sessions.iter();
+        let sessions = sessions.filter_map(|place| self.sessions_over(world, place, age, kind));
+        by_name.chain(covered).chain(sessions).collect()
     }
 
     /// Why it may not newly write names where there are ListenerSets: which of them have a listener for a host depends on the routes
@@ -107,7 +118,7 @@ impl Translator {
     }
 
     /// Why a route of this age may not name a host: it would be the oldest object on one of another namespace.
-    fn taken_over(&self, host: &HostPattern, age: &Age, new: Kind) -> Option<Loss> {
+    pub(super) fn taken_over(&self, host: &HostPattern, age: &Age, new: Kind) -> Option<Loss> {
         let (owner, kind) = self.loser(host)?;
         let is_older = age.borrowed() < owner.borrowed();
         let is_lost = is_older && owner.key.namespace != age.key.namespace;
@@ -192,9 +203,20 @@ fn too_often(namespace: &str) -> String {
 }
 
 /// A host that another namespace would lose.
-struct Loss {
+pub(super) struct Loss {
     of: Lost,
-    why: String,
+    pub(super) why: String,
+}
+
+impl Loss {
+    /// Whether a route has it already that has these hosts.
+    pub(super) fn is_in(&self, hosts: &RouteHosts) -> bool {
+        match &self.of {
+            Lost::Named(host) => hosts.named.contains(host),
+            Lost::Covered(at) => hosts.covered.contains(at),
+            Lost::Sessions(place) => hosts.sessions.contains(place),
+        }
+    }
 }
 
 enum Lost {
@@ -214,12 +236,8 @@ fn why(host: &HostPattern, (owner, kind): (&Key, Kind), new: Kind) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Instant, Prices};
     use crate::review::tests::{Fixture, objects};
-    use oxigress_objects::gateway::Route;
-    use oxigress_objects::{Object, ObjectRef};
-    use std::sync::Arc;
-    use std::time::Duration;
+    use oxigress_objects::Object;
 
     #[test]
     fn an_old_route_takes_no_host_of_another_namespace() {
@@ -439,57 +457,5 @@ mod tests {
         let fixture = Fixture::new("", &world);
         fixture.spend_reviews_of("evil");
         assert_eq!(denial(&fixture, &hostless("shop", 2024, "web")), None, "another namespace");
-    }
-
-    /// So many Gateways of 64 listeners each.
-    fn gateways(count: usize) -> Vec<String> {
-        let listener =
-            |n: usize| format!("{{ name: l{n}, port: 80, protocol: HTTP, hostname: h{n}.test }}");
-        let listeners = (0..64).map(listener).collect::<Vec<_>>().join(", ");
-        let gateway = |n: usize| {
-            format!(
-                "apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\nmetadata: {{ name: web{n}, namespace: a }}\n\
-                 spec: {{ gatewayClassName: oxigress, listeners: [{listeners}] }}"
-            )
-        };
-        std::iter::once(CLASS.to_owned()).chain((0..count).map(gateway)).collect()
-    }
-
-    /// A route at the first Gateway, with so many parents and host names.
-    fn wide(parents: usize, hosts: usize) -> (ObjectRef, Arc<Route>) {
-        let (parents, hosts) = ("{ name: web0 }, ".repeat(parents), "h1.test, ".repeat(hosts));
-        let route = format!(
-            "apiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\nmetadata: {{ name: r, namespace: a }}\n\
-             spec: {{ parentRefs: [{parents}], hostnames: [{hosts}] }}"
-        );
-        match objects(&route).pop() {
-            Some((id, Object::Route(route))) => (id, route),
-            other => panic!("{other:?}"),
-        }
-    }
-
-    #[test]
-    fn a_route_of_many_listeners_is_charged_for_them() {
-        let (fixture, (id, route)) = (Fixture::new("", &gateways(1)), wide(32, 16));
-        let is_whole = |_: &usize| fixture.review_route(&id, &route).warnings.is_empty();
-        let count = (0..1_000).take_while(is_whole).count();
-        assert!((5..100).contains(&count), "{count}");
-    }
-
-    /// Prints what a review takes beside what is charged: `cargo test --release -- --ignored --nocapture`.
-    #[test]
-    #[ignore = "measures"]
-    fn what_a_review_is_charged_is_what_it_takes() {
-        for (count, parents, hosts) in [(1, 1, 1), (16, 1, 1), (1, 32, 16)] {
-            let (fixture, (id, route)) = (Fixture::new("", &gateways(count)), wide(parents, hosts));
-            let prices = Prices { translator: &fixture.translator, world: &fixture.world };
-            let price = Duration::from_nanos(prices.of_review(&id.key, &route.spec));
-            let start = Instant::now();
-            (0..10).for_each(|_| drop(fixture.review_route(&id, &route)));
-            let took = start.elapsed() / 10;
-            println!(
-                "{count} Gateways, {parents} parents, {hosts} hosts: charged {price:?}, took {took:?}"
-            );
-        }
     }
 }

@@ -10,6 +10,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 mod owners;
+mod prices;
 mod sets;
 
 const UID: &str = "0c9a8d74-9cb7-44dd-b98e-09fd62def2f4";
@@ -105,6 +106,17 @@ impl Fixture {
     pub(super) fn review_route(&self, id: &ObjectRef, route: &Route) -> ReviewOutcome {
         let mut reviews = self.reviews.borrow_mut();
         self.translator.review_route(&self.world, (id, route), &mut reviews, self.now)
+    }
+
+    pub(super) fn review_set(&mut self, manifest: &str) -> ReviewOutcome {
+        let all = objects(manifest);
+        let [(id, Object::ListenerSet(set))] = &all[..] else { panic!("{manifest}") };
+        let (before, mut reviews) = (self.world.clone(), self.reviews.borrow_mut());
+        let translator = &self.translator;
+        let set = (&id.key, set);
+        let outcome = translator.review_set(&mut self.world, set, &mut reviews, self.now);
+        assert_eq!(self.world, before);
+        outcome
     }
 
     /// Spends all that the reviews of a namespace may cost in a minute.

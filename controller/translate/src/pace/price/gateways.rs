@@ -1,8 +1,8 @@
 //! What changes of Gateways and routes cost: the rules that are read, and those of all routes on the hosts that are merged again.
 
 use super::{
-    BYTE_OF_FILTERS, CERTIFICATE, HOST, INGRESS, LISTENER, PLACE, PLACE_OF_REVIEW, Prices,
-    ROUTE_RULE, RULE, bytes_of_policy,
+    ATTACHING, BYTE_OF_FILTERS, CERTIFICATE, HOST, INGRESS, LISTENER, PLACE, PLACE_OF_REVIEW,
+    Prices, ROUTE_RULE, RULE, bytes_of_policy,
 };
 use crate::gateway::{self, intersection};
 use oxigress_core::model::HostPattern;
@@ -102,6 +102,28 @@ impl Prices<'_> {
 
     /// What reviewing a route costs that is about to be stored: each listener is looked at, and each of its places.
     pub(crate) fn of_review(&self, key: &Key, new: &HttpRouteSpec) -> u64 {
+        let places = self.add_hosts(key, new, &mut BTreeSet::new());
+        INGRESS + LISTENER * self.listeners_read() + PLACE_OF_REVIEW * places as u64
+    }
+
+    /// What reviewing a ListenerSet costs, whoever names it: all listeners are looked at, as they are and as they would be, and all
+    /// routes are attached, since they tell what listeners of guests leave to others.
+    pub(crate) fn of_set_review(&self, new: &ListenerSetSpec) -> u64 {
+        let listeners = self.listeners_read().saturating_mul(2) + new.listeners.len() as u64;
+        let routes = self.world.gateway_api.routes.len() as u64;
+        let places = self.translator.gateways.places as u64;
+        INGRESS + LISTENER * listeners + ATTACHING * routes + PLACE * places
+    }
+
+    /// What it costs beside that for each route that names the set: it is attached to what there is and to what would be, and to
+    /// the new listeners alone. The set is in the world already.
+    pub(crate) fn of_review_by_set(&self, route: &Key, spec: &HttpRouteSpec) -> u64 {
+        let places = self.add_hosts(route, spec, &mut BTreeSet::new());
+        ATTACHING + PLACE_OF_REVIEW * 2 * places as u64
+    }
+
+    /// How many listeners a review looks at.
+    fn listeners_read(&self) -> u64 {
         let all = self.world.gateway_api.gateways.values();
         let listeners: usize = all.map(|gateway| gateway.spec.listeners.len()).sum();
         // Of sets no more is read: a namespace that brings many must not make the reviews of all others dear.
@@ -114,8 +136,7 @@ impl Prices<'_> {
         }
         let in_sets: usize =
             of_sets.values().map(|count| *count.min(&gateway::MAX_LISTENERS)).sum();
-        let places = self.add_hosts(key, new, &mut BTreeSet::new());
-        INGRESS + LISTENER * (listeners + in_sets) as u64 + PLACE_OF_REVIEW * places as u64
+        (listeners + in_sets) as u64
     }
 
     /// What it costs that the routes of a Gateway or a ListenerSet are read of which the rules are not known, and merged where they

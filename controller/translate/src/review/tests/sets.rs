@@ -66,3 +66,113 @@ fn an_old_route_takes_no_host_from_the_set_of_another_namespace() {
         assert!(!is_denied(&others, Some(&mine), &mine), "{host}: its own");
     }
 }
+
+/// What is said to a set in a world of these objects.
+fn said(flags: &str, others: &[String], set: &str) -> Option<String> {
+    let mut fixture = Fixture::new(flags, &[&[GATEWAY.to_owned()], others].concat());
+    fixture.review_set(set).denial
+}
+
+#[test]
+fn a_set_brings_an_old_route_no_host_of_another_namespace() {
+    let ingress = "apiVersion: networking.k8s.io/v1\nkind: Ingress\n\
+                   metadata: { name: shop, namespace: victim, creationTimestamp: '2024-01-01T00:00:00Z' }\n\
+                   spec: { ingressClassName: nginx, rules: [{ host: shop.test }] }";
+    for victim in [route("victim", 2024, BY_GATEWAY, "shop.test"), ingress.to_owned()] {
+        let parked = |year| route("evil", year, BY_SET, "shop.test");
+        let others = |year| [victim.clone(), parked(year)];
+        let stored = |host: &str| [&others(2020)[..], &[set("evil", host)]].concat();
+        for host in ["shop.test", "*.test", ""] {
+            let made = set("evil", host);
+            let why = said("", &others(2020), &made).unwrap_or_default();
+            let expected = "by this ListenerSet HTTPRoute evil/r would get what it has not: host shop.test belongs to \
+                            namespace victim";
+            assert!(why.contains(expected), "{host}: {why}");
+            assert!(said("", &stored("other.test"), &made).is_some(), "{host}: a change");
+            assert_eq!(said("", &others(2025), &made), None, "{host}: a younger route");
+            assert_eq!(said("", &others(2020), &made.replace("evil", "team")), None, "{host}");
+            assert_eq!(said("--host-ownership=shared", &others(2020), &made), None, "{host}");
+            let elsewhere = made.replace("name: web", "name: none");
+            assert_eq!(said("", &others(2020), &elsewhere), None, "{host}: no Gateway of ours");
+        }
+        assert_eq!(said("", &others(2020), &set("evil", "other.test")), None);
+    }
+}
+
+#[test]
+fn a_set_that_has_a_host_may_change() {
+    let victim = route("victim", 2024, BY_GATEWAY, "shop.test");
+    let has = [victim, route("evil", 2020, BY_SET, "shop.test"), set("evil", "shop.test")];
+    let more = ", { name: more, port: 80, protocol: HTTP, hostname: more.test }] }";
+    for changed in [
+        set("evil", "shop.test"),
+        set("evil", "*.test"),
+        set("evil", "other.test"),
+        set("evil", "shop.test").replace("] }", more),
+    ] {
+        assert_eq!(said("", &has, &changed), None, "{changed}");
+    }
+}
+
+/// Whoever has put a set in the way of another one of its own can take it away unreviewed.
+#[test]
+fn a_set_behind_another_one_is_judged_by_names() {
+    let victim = route("victim", 2024, BY_GATEWAY, "shop.test");
+    let in_the_way = set("evil", "*.test").replace("name: set", "name: first");
+    let parked = route("evil", 2020, BY_SET, "shop.test");
+    let mut others = vec![victim, in_the_way, parked];
+    assert!(said("", &others, &set("evil", "*.test")).is_some());
+    // Nobody keeps others from changing their sets by routes that these do not allow.
+    others[2] =
+        route("evil", 2020, "{ kind: ListenerSet, name: set, namespace: team }", "shop.test");
+    assert_eq!(said("", &others, &set("team", "*.test")), None);
+}
+
+/// Of two sets the listeners of the one that comes first stand, and routes without host names have all that comes to these.
+#[test]
+fn a_set_that_comes_first_takes_nothing_from_routes_of_others_without_names() {
+    let tcp = "port: 9000, protocol: TCP";
+    for (kind, host, listener) in
+        [("HTTPRoute", "*.v.test", "port: 80, protocol: HTTP"), ("TCPRoute", "", tcp)]
+    {
+        let of =
+            |namespace: &str| set(namespace, host).replace("port: 80, protocol: HTTP", listener);
+        let hostless = |namespace: &str, year| {
+            let route = route(namespace, year, BY_SET, "").replace("hostnames: [''], ", "");
+            route.replace("HTTPRoute", kind)
+        };
+        for (year, is_denied) in [(2020, true), (2025, false)] {
+            let others = [of("victim"), hostless("victim", 2024), hostless("evil", year)];
+            let others = [&others[..], &[set("evil", "other.test")]].concat();
+            let why = said("", &others, &of("evil"));
+            assert_eq!(why.is_some(), is_denied, "{kind}: {why:?}");
+        }
+    }
+}
+
+#[test]
+fn the_review_of_a_set_is_charged_to_its_namespace() {
+    let routes = |count: usize| {
+        let one = |n: usize| {
+            route("evil", 2020, BY_SET, &format!("h{n}.test"))
+                .replace("name: r", &format!("name: r{n}"))
+        };
+        let all = std::iter::once(GATEWAY.to_owned()).chain((0..count).map(one));
+        Fixture::new("", &all.collect::<Vec<_>>())
+    };
+    let mut reviewed = [10, 1_000].map(|count| {
+        let mut fixture = routes(count);
+        let is_whole = |_: &usize| fixture.review_set(&set("evil", "*.test")).denial.is_none();
+        (0..2_000).take_while(is_whole).count()
+    });
+    reviewed.sort_unstable();
+    assert!((10..150).contains(&reviewed[0]) && reviewed[1] > 1_000, "{reviewed:?}");
+    let mut fixture = routes(1);
+    fixture.spend_reviews_of("evil");
+    let why = fixture.review_set(&set("evil", "h0.test")).denial.unwrap();
+    assert!(why.contains("namespace evil had so many"), "{why}");
+    assert_eq!(fixture.review_set(&set("team", "h0.test")).denial, None, "another namespace's");
+    let mut fixture = Fixture::new("", &[GATEWAY.to_owned(), set("evil", "h0.test")]);
+    fixture.spend_reviews_of("evil");
+    assert_eq!(fixture.review_set(&set("evil", "h0.test")).denial, None, "nothing is new");
+}

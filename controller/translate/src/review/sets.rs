@@ -1,0 +1,119 @@
+//! What would become of hosts if a ListenerSet is created or changed: routes that have long named one may get it by a new listener.
+//!
+//! Shape:   the routes that name the set are judged as if they were about to be stored, by the listeners as they would be.
+
+use super::ReviewOutcome;
+use super::routes::Loss;
+use crate::Reviews;
+use crate::Translator;
+use crate::age::Age;
+use crate::gateway::{NewListeners, Standing};
+use crate::host::owner::HostOwnership;
+use crate::pace::price::Prices;
+use oxigress_objects::gateway::{ListenerSet, Route};
+use oxigress_objects::{Key, Kind, ObjectRef, World};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// What others would lose to a route.
+type OfRoute = (ObjectRef, Vec<Loss>);
+
+impl Translator {
+    /// Judges whose hosts the routes would have that name a ListenerSet. All else is told in its status.
+    ///
+    /// Its namespace is charged for what is read. Where it cannot pay, a set with a listener that it has not yet is denied, since
+    /// nothing else could tell. `world` is as before afterwards.
+    pub fn review_set(
+        &self,
+        world: &mut World,
+        (key, set): (&Key, &Arc<ListenerSet>),
+        reviews: &mut Reviews,
+        now: Instant,
+    ) -> ReviewOutcome {
+        let mut outcome = ReviewOutcome::default();
+        let stored = world.gateway_api.sets.get(key).cloned();
+        let has_new = stored.as_ref().is_none_or(|old| old.spec != set.spec);
+        let gateway = set.spec.gateway(&key.namespace);
+        let gateway = gateway.map(|gateway| ObjectRef::new(Kind::Gateway, gateway));
+        let is_ours = gateway.is_some_and(|gateway| self.statuses().contains_key(&gateway));
+        if self.options.host_ownership == HostOwnership::Shared || !has_new || !is_ours {
+            return outcome;
+        }
+        reviews.begin(&key.namespace, now);
+        let new = NewListeners::new((key, set), stored.as_deref());
+        let Some(losses) = self.losses_by(world, (key, set), &new, reviews) else {
+            if !new.is_empty() {
+                outcome.denial = Some(unchecked(&key.namespace));
+            }
+            return outcome;
+        };
+        let mut had = Standing::of(world, &self.options, Some(&self.gateways.left));
+        let denials = losses.into_iter().filter_map(|(id, losses)| {
+            let hosts = had.hosts_of(&id, world.gateway_api.routes.get(&id)?);
+            // What it takes already it has taken long ago.
+            let lost = losses.into_iter().find(|loss| !loss.is_in(&hosts))?;
+            Some(format!("by this ListenerSet {id} would get what it has not: {}", lost.why))
+        });
+        outcome.denial = denials.into_iter().next();
+        outcome
+    }
+
+    /// What others would lose to the routes that name the set; `None`: its namespace cannot pay for telling that.
+    fn losses_by(
+        &self,
+        world: &mut World,
+        (key, set): (&Key, &Arc<ListenerSet>),
+        new: &NewListeners<'_>,
+        reviews: &mut Reviews,
+    ) -> Option<Vec<OfRoute>> {
+        let prices = Prices { translator: self, world };
+        if !reviews.charge(prices.of_set_review(&set.spec)) {
+            return None;
+        }
+        let stored = world.gateway_api.sets.insert(key.clone(), set.clone());
+        let losses = self.losses_with(world, new, reviews);
+        match stored {
+            Some(stored) => drop(world.gateway_api.sets.insert(key.clone(), stored)),
+            None => drop(world.gateway_api.sets.remove(key)),
+        }
+        losses
+    }
+
+    /// The same in a world that has the set.
+    fn losses_with(
+        &self,
+        world: &World,
+        new: &NewListeners<'_>,
+        reviews: &mut Reviews,
+    ) -> Option<Vec<OfRoute>> {
+        let routes: Vec<_> = new.routes(world).collect();
+        if routes.is_empty() {
+            return Some(Vec::new());
+        }
+        let prices = Prices { translator: self, world };
+        let price = routes.iter().map(|(id, route)| prices.of_review_by_set(&id.key, &route.spec));
+        if !reviews.charge(price.fold(0, u64::saturating_add)) {
+            return None;
+        }
+        let mut standing = Standing::of(world, &self.options, None);
+        let mut listeners = new.read(world, &self.options);
+        let of_route = |(id, route): (&ObjectRef, &Arc<Route>)| {
+            let age = Age { created: route.meta.created, key: id.key.clone() };
+            let mut losses = self.losses(world, &standing.hosts_of(id, route), &age, id.kind);
+            // Names count also where another object is in the way of the listener: its owner may remove that unreviewed.
+            let names = new.named_by(world, (id, route), &mut listeners);
+            losses.extend(names.iter().filter_map(|host| self.taken_over(host, &age, id.kind)));
+            (id.clone(), losses)
+        };
+        let all: Vec<OfRoute> = routes.into_iter().map(of_route).collect();
+        Some(all.into_iter().filter(|(_, losses)| !losses.is_empty()).collect())
+    }
+}
+
+/// What is said to a namespace that had too many objects reviewed.
+fn unchecked(namespace: &str) -> String {
+    format!(
+        "routes may get hosts of other namespaces by this ListenerSet, and namespace {namespace} had so many or such large objects \
+         reviewed in the last minute that it was not checked: send it again in a minute"
+    )
+}
