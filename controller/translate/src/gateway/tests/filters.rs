@@ -156,7 +156,7 @@ fn what_a_listener_shows_to_endpoints_is_charged_as_often_as_it_is_copied() {
         "listeners": [{"name": "l", "port": 80, "protocol": "HTTP", "allowedRoutes": all}],
         "tls": {"backend": {"clientCertificateRef": {"name": "pair"}}}});
     let gateway = ObjectRef::new(Kind::Gateway, Key::new("infra", "g0"));
-    let chain = "c".repeat(100_000).into();
+    let chain = "c".repeat(100_000);
     let pair = Pair { chain, key: "k".into(), names: Default::default(), leaf: Default::default() };
     let fields = Arc::new(Fields::new(Default::default()));
     let secret = Object::Secret(Secret { offer: Offer::Usable(Arc::new(pair)), fields });
