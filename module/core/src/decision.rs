@@ -171,7 +171,7 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
             return answer;
         }
         // What a script has moved was let through before.
-        if generation.blocks_clients() && !self.facts.is_moved() && self.is_blocked() {
+        if generation.blocks_clients() && self.facts.moved_budget().is_none() && self.is_blocked() {
             return self.respond(403, Reason::Blocked);
         }
         let lacks_slash = match self.find_rule(at) {

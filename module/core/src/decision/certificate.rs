@@ -20,7 +20,7 @@ use crate::text::template;
 /// nginx's own statuses; the client sees 400, the page names the reason.
 const CERTIFICATE_ERROR: u16 = 495;
 const NO_CERTIFICATE: u16 = 496;
-const MISDIRECTED: u16 = 421;
+pub(super) const MISDIRECTED: u16 = 421;
 /// nginx's own: the connection is closed.
 const CLOSE: u16 = 444;
 /// Challenges of certificate authorities come over plain HTTP.
@@ -97,7 +97,7 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
         }
         let subject = client.subject.as_ref()?;
         // It was searched before a script gave the request another path.
-        if self.facts.is_tls() && self.facts.is_moved() {
+        if self.facts.is_tls() && self.facts.moved_budget().is_some() {
             return None;
         }
         let named = self.facts.certificate_subject().unwrap_or_default();

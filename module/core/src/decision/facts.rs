@@ -55,12 +55,7 @@ pub trait Facts: split::Request {
     fn certificate(&self) -> Option<Shown>;
     /// The subject of that certificate.
     fn certificate_subject(&self) -> Option<&[u8]>;
-    /// A script has given it its path: it was looked at before, and less is left for it.
-    #[inline]
-    fn is_moved(&self) -> bool {
-        false
-    }
-    /// What is left of [`Budget::OF_MOVED_PATHS`] then.
+    /// What is left of [`Budget::OF_MOVED_PATHS`], if a script has given it its path: it was looked at before.
     #[inline]
     fn moved_budget(&self) -> Option<&Cell<Budget>> {
         None
@@ -98,10 +93,6 @@ impl<F: Facts> RequestParts for Parts<'_, F> {
 
     fn random(&self) -> u64 {
         self.0.random()
-    }
-
-    fn is_moved(&self) -> bool {
-        self.0.is_moved()
     }
 
     fn moved_budget(&self) -> Option<&Cell<Budget>> {

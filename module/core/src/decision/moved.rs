@@ -108,10 +108,6 @@ impl<F: Facts> Facts for Moved<'_, F> {
         self.facts.certificate_subject()
     }
 
-    fn is_moved(&self) -> bool {
-        true
-    }
-
     fn moved_budget(&self) -> Option<&Cell<Budget>> {
         Some(&self.budget)
     }

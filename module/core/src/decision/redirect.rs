@@ -69,11 +69,15 @@ pub fn with_slash(origin: Option<&[u8]>, path: &[u8], args: &[u8]) -> Vec<u8> {
     let mut location = origin.unwrap_or_default().to_vec();
     rewrite::escape_path(path, &mut location);
     location.push(b'/');
+    push_args(&mut location, args);
+    location
+}
+
+fn push_args(location: &mut Vec<u8>, args: &[u8]) {
     if !args.is_empty() {
         location.push(b'?');
         location.extend_from_slice(args);
     }
-    location
 }
 
 /// The value of `Location` for a client that is sent to a path, decoded, with this query; without an origin the path alone.
@@ -87,10 +91,7 @@ pub(super) fn to_path(origin: Option<&[u8]>, path: &[u8], args: &[u8]) -> Vec<u8
         }
         path => rewrite::escape_path(path, &mut location),
     }
-    if !args.is_empty() {
-        location.push(b'?');
-        location.extend_from_slice(args);
-    }
+    push_args(&mut location, args);
     location
 }
 

@@ -21,11 +21,7 @@ pub trait RequestParts {
     fn each_header(&self, visit: &mut dyn FnMut(&[u8], &[u8]));
     /// Returns another random number at each call; all 64 bits are random.
     fn random(&self) -> u64;
-    /// A script has given it its path: it was looked at before, and less is left for it.
-    fn is_moved(&self) -> bool {
-        false
-    }
-    /// What is left of [`Budget::OF_MOVED_PATHS`] then.
+    /// What is left of [`Budget::OF_MOVED_PATHS`], if a script has given it its path: it was looked at before.
     fn moved_budget(&self) -> Option<&Cell<Budget>> {
         None
     }
@@ -147,9 +143,9 @@ impl<'r, R: RequestParts> Inspection<'r, R> {
     fn asked(&mut self) -> &mut InspectedValues {
         let (path, request) = (self.path, self.request);
         self.asked.get_or_insert_with(|| {
-            let (steps, budget) = match request.is_moved() {
-                false => (MOST_STEPS, Budget::OF_VALUES),
-                true => (MOST_STEPS_OF_MOVED, Budget::OF_MOVED_VALUES),
+            let (steps, budget) = match request.moved_budget() {
+                None => (MOST_STEPS, Budget::OF_VALUES),
+                Some(_) => (MOST_STEPS_OF_MOVED, Budget::OF_MOVED_VALUES),
             };
             let values = values_of(path, request);
             Box::new(InspectedValues { values, steps, budget })
