@@ -412,6 +412,27 @@ spec! {
     }
 }
 
+impl ObjectName {
+    /// The object, where the namespace is this one unless another is written.
+    pub fn key(&self, namespace: &str) -> Key {
+        Key::new(self.namespace.as_deref().unwrap_or(namespace), &self.name)
+    }
+
+    /// Whether it names a Secret, which is what is meant without a kind.
+    pub fn is_secret(&self) -> bool {
+        self.is_core() && self.kind.as_deref().is_none_or(|kind| kind == "Secret")
+    }
+
+    /// Whether it names a ConfigMap.
+    pub fn is_config_map(&self) -> bool {
+        self.is_core() && self.kind.as_deref() == Some("ConfigMap")
+    }
+
+    fn is_core(&self) -> bool {
+        self.group.as_deref().unwrap_or_default().is_empty()
+    }
+}
+
 impl ParentRef {
     /// The object that it names, for a route of this namespace; `None`: one of a kind that has no listeners.
     pub fn object(&self, namespace: &str) -> Option<ObjectRef> {

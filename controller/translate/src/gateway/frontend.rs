@@ -7,16 +7,15 @@
 //! Source:  FrontendTLSValidation of Gateway API v1.7.
 
 use super::Built;
+use super::identity::from;
 use super::state::{Gateways, Home, ListenerState};
 use super::target::is_granted;
 use super::tls_policy::{Authorities, authorities_in};
 use oxigress_core::model::policy::{ClientCertificates, TlsPolicy, VerifyClient};
 use oxigress_core::model::{Bundle, HostPattern};
-use oxigress_objects::gateway::{
-    self, FrontendValidation, Gateway, GatewayObjects, GatewaySpec, ObjectName,
-};
+use oxigress_objects::gateway::{FrontendValidation, Gateway, GatewayObjects, GatewaySpec};
 use oxigress_objects::gateway_status::Condition;
-use oxigress_objects::{Key, Kind, World};
+use oxigress_objects::{Key, World};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::num::NonZeroU16;
@@ -37,7 +36,7 @@ pub fn authorities_of<'g>(
     gateway: &'g Gateway,
 ) -> impl Iterator<Item = Key> + 'g {
     let all = validations(&gateway.spec).flat_map(|validation| &validation.ca_certificate_refs);
-    let maps = all.filter(|name| is_config_map(name)).map(move |name| map_key(key, name));
+    let maps = all.filter(|name| name.is_config_map()).map(|name| name.key(&key.namespace));
     maps.filter(move |map| is_granted(objects, from(key), ("", "ConfigMap"), map))
 }
 
@@ -127,12 +126,12 @@ fn read(
             return Err(refuse("InvalidCACertificateRef", message));
         }
     };
-    if !is_config_map(name) {
+    if !name.is_config_map() {
         let kind = name.kind.as_deref().unwrap_or_default();
         let message = format!("{field}: {kind} {} is no ConfigMap", name.name);
         return Err(refuse("InvalidCACertificateKind", message));
     }
-    let map = map_key(gateway, name);
+    let map = name.key(&gateway.namespace);
     if !is_granted(&world.gateway_api, from(gateway), ("", "ConfigMap"), &map) {
         let message =
             format!("{field}: no ReferenceGrant in namespace {} allows it", map.namespace);
@@ -151,19 +150,6 @@ fn read(
         subject: None,
     };
     Ok((TlsPolicy { client: Some(client), ..TlsPolicy::default() }, bundle))
-}
-
-fn from(gateway: &Key) -> (&str, Kind, &str) {
-    (gateway::GROUP, Kind::Gateway, &gateway.namespace)
-}
-
-fn is_config_map(name: &ObjectName) -> bool {
-    name.group.as_deref().unwrap_or_default().is_empty()
-        && name.kind.as_deref() == Some("ConfigMap")
-}
-
-fn map_key(gateway: &Key, name: &ObjectName) -> Key {
-    Key::new(name.namespace.as_deref().unwrap_or(&gateway.namespace), &name.name)
 }
 
 /// Refuses listeners on the port and host of one that comes first and asks for something else.

@@ -109,7 +109,7 @@ pub fn gateways<'w>(
         }
         gateways.insert(
             key,
-            GatewayState { gateway, place, listeners, sets: Vec::new(), unresolved: None },
+            GatewayState { gateway, place, listeners, sets: Vec::new(), identity: None },
         );
     }
     for state in gateways.values_mut() {

@@ -16,8 +16,8 @@ use std::sync::Arc;
 
 /// The Secret that a Gateway names, and may.
 pub fn secret_of(objects: &GatewayObjects, key: &Key, gateway: &Gateway) -> Option<Key> {
-    let secret = secret_key(key, name_in(gateway)?);
-    is_allowed(objects, key, &secret).then_some(secret)
+    let secret = name_in(gateway)?.key(&key.namespace);
+    is_granted(objects, from(key), ("", "Secret"), &secret).then_some(secret)
 }
 
 /// Notes what the listeners of each Gateway show to endpoints.
@@ -33,21 +33,21 @@ pub fn apply(world: &World, gateways: &mut Gateways<'_>, built: &mut Built) {
         for listener in &mut state.listeners {
             listener.identity = read.as_ref().ok().cloned();
         }
-        state.unresolved = Some(read.err());
+        state.identity = Some(read);
     }
 }
 
 /// What a Gateway says about what it refers to; `None`: it refers to nothing of its own.
 pub fn condition(state: &GatewayState<'_>) -> Option<Condition> {
-    let own = state.unresolved.as_ref()?;
+    let own = state.identity.as_ref()?;
     let is_unresolved = state.listeners.iter().any(|listener| listener.unresolved.is_some());
     Some(match own {
-        Some(why) => why.clone(),
-        None if is_unresolved => {
+        Err(why) => why.clone(),
+        Ok(_) if is_unresolved => {
             let message = "not every listener has what it refers to";
             Condition::no("ResolvedRefs", "ListenersNotResolved", message)
         }
-        None => Condition::yes("ResolvedRefs", "ResolvedRefs"),
+        Ok(_) => Condition::yes("ResolvedRefs", "ResolvedRefs"),
     })
 }
 
@@ -55,20 +55,40 @@ fn read(world: &World, key: &Key, name: &ObjectName) -> Result<Arc<Pair>, Condit
     let field = "tls.backend.clientCertificateRef";
     let refuse =
         |reason, message| Condition::no("ResolvedRefs", reason, format!("{field}: {message}"));
-    let invalid = |message| refuse("InvalidClientCertificateRef", message);
-    let is_secret = name.group.as_deref().unwrap_or_default().is_empty()
-        && name.kind.as_deref().is_none_or(|kind| kind == "Secret");
-    if !is_secret {
-        return Err(invalid(format!("{} is no Secret", name.name)));
+    if !name.is_secret() {
+        let message = format!("{} is no Secret", name.name);
+        return Err(refuse("InvalidClientCertificateRef", message));
     }
-    let secret = secret_key(key, name);
-    if !is_allowed(&world.gateway_api, key, &secret) {
-        let message = format!("no ReferenceGrant in namespace {} allows it", secret.namespace);
-        return Err(refuse("RefNotPermitted", message));
+    pair_of(world, from(key), &name.key(&key.namespace))
+        .map_err(|bad| refuse(bad.reason("InvalidClientCertificateRef"), bad.why))
+}
+
+/// Why a Secret cannot be shown.
+pub struct BadSecret {
+    is_forbidden: bool,
+    pub why: String,
+}
+
+impl BadSecret {
+    /// The reason of the condition: without a grant the specification has one for all references.
+    pub fn reason(&self, invalid: &'static str) -> &'static str {
+        if self.is_forbidden { "RefNotPermitted" } else { invalid }
     }
-    let Some(history) = world.secrets.get(&secret) else {
-        return Err(invalid(format!("Secret {secret} does not exist")));
-    };
+}
+
+/// The certificate and key in a Secret, for who refers to it from a kind and a namespace.
+pub fn pair_of(
+    world: &World,
+    from: (&str, Kind, &str),
+    secret: &Key,
+) -> Result<Arc<Pair>, BadSecret> {
+    if !is_granted(&world.gateway_api, from, ("", "Secret"), secret) {
+        let why = format!("no ReferenceGrant in namespace {} allows it", secret.namespace);
+        return Err(BadSecret { is_forbidden: true, why });
+    }
+    let invalid = |why| BadSecret { is_forbidden: false, why };
+    let history = world.secrets.get(secret);
+    let history = history.ok_or_else(|| invalid(format!("Secret {secret} does not exist")))?;
     let pair = history.last_good.clone();
     pair.ok_or_else(|| invalid(format!("Secret {secret} has no pair of certificate and key")))
 }
@@ -77,11 +97,7 @@ fn name_in(gateway: &Gateway) -> Option<&ObjectName> {
     gateway.spec.tls.as_ref()?.backend.as_ref()?.client_certificate_ref.as_ref()
 }
 
-fn secret_key(gateway: &Key, name: &ObjectName) -> Key {
-    Key::new(name.namespace.as_deref().unwrap_or(&gateway.namespace), &name.name)
-}
-
-fn is_allowed(objects: &GatewayObjects, gateway: &Key, secret: &Key) -> bool {
-    let from = (gateway::GROUP, Kind::Gateway, &*gateway.namespace);
-    is_granted(objects, from, ("", "Secret"), secret)
+/// A Gateway as one that refers to another object.
+pub fn from(gateway: &Key) -> (&str, Kind, &str) {
+    (gateway::GROUP, Kind::Gateway, &gateway.namespace)
 }

@@ -1,13 +1,14 @@
 //! One listener of a Gateway or a ListenerSet: what it speaks, where, with which certificate, and for which kinds of routes.
 
 use super::Built;
+use super::identity;
 use super::protocol::Protocol;
 use super::state::{Home, ListenerState};
 use super::status::{accepted, programmed};
 use super::target::is_granted;
 use crate::Options;
 use oxigress_core::model::{CertificateId, HostPattern};
-use oxigress_objects::gateway::{self, GatewayObjects, Listener, ObjectName};
+use oxigress_objects::gateway::{self, GatewayObjects, Listener};
 use oxigress_objects::gateway_status::{Condition, ListenerStatus};
 use oxigress_objects::{Key, Kind, Name, World};
 use std::collections::BTreeMap;
@@ -51,13 +52,12 @@ pub fn too_many(home: Home<'_>) -> String {
 /// The Secret that a listener names and may show: what it may not show is nothing that its namespace has to know of.
 pub fn shown(objects: &GatewayObjects, home: Home<'_>, spec: &Listener) -> Option<Key> {
     let name = spec.tls.as_ref()?.certificate_refs.first()?;
-    let secret = secret_key(home, name);
-    let from = (gateway::GROUP, home.kind, &*home.key.namespace);
-    is_granted(objects, from, ("", "Secret"), &secret).then_some(secret)
+    let secret = name.key(&home.key.namespace);
+    is_granted(objects, from(home), ("", "Secret"), &secret).then_some(secret)
 }
 
-fn secret_key(home: Home<'_>, name: &ObjectName) -> Key {
-    Key::new(name.namespace.as_deref().unwrap_or(&home.key.namespace), &name.name)
+fn from(home: Home<'_>) -> (&str, Kind, &str) {
+    (gateway::GROUP, home.kind, &home.key.namespace)
 }
 
 /// Reads a listener, if its namespace has not too many of them, and notes the Secret that it may show.
@@ -155,23 +155,12 @@ fn certificate_of(
     let Some(name) = names.first() else {
         return Err(invalid("tls.certificateRefs is empty: name a Secret".into()));
     };
-    let is_secret = name.group.as_deref().unwrap_or_default().is_empty()
-        && name.kind.as_deref().is_none_or(|kind| kind == "Secret");
-    if !is_secret {
+    if !name.is_secret() {
         return Err(invalid(format!("tls.certificateRefs: {} is no Secret", name.name)));
     }
-    let secret = secret_key(home, name);
-    let from = (gateway::GROUP, home.kind, &*home.key.namespace);
-    if !is_granted(&world.gateway_api, from, ("", "Secret"), &secret) {
-        let message = format!("no ReferenceGrant in namespace {} allows it", secret.namespace);
-        return Err(refuse("RefNotPermitted", message));
-    }
-    let Some(history) = world.secrets.get(&secret) else {
-        return Err(invalid(format!("Secret {secret} does not exist")));
-    };
-    if history.last_good.is_none() {
-        return Err(invalid(format!("Secret {secret} has no pair of certificate and key")));
-    }
+    let secret = name.key(&home.key.namespace);
+    identity::pair_of(world, from(home), &secret)
+        .map_err(|bad| refuse(bad.reason("InvalidCertificateRef"), bad.why))?;
     CertificateId::parse(secret.to_string()).map_err(|why| invalid(why.to_string()))
 }
 

@@ -26,8 +26,8 @@ pub struct GatewayState<'w> {
     pub listeners: Vec<ListenerState<'w>>,
     /// The ListenerSets that name it, the oldest first.
     pub sets: Vec<SetState<'w>>,
-    /// It names a certificate for endpoints, which it may be unable to show.
-    pub unresolved: Option<Option<Condition>>,
+    /// The certificate that it names for endpoints, or why it cannot show it; `None`: it names none.
+    pub identity: Option<Result<Arc<Pair>, Condition>>,
 }
 
 /// A ListenerSet that names a Gateway of ours.

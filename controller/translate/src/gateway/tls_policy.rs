@@ -65,9 +65,7 @@ pub fn references(objects: &GatewayObjects) -> impl Iterator<Item = Key> {
 /// The ConfigMap that a policy names for its authorities, if it names one alone.
 pub fn authorities_of(key: &Key, policy: &BackendTlsPolicy) -> Option<Key> {
     let [reference] = &policy.spec.validation.ca_certificate_refs[..] else { return None };
-    let is_map = reference.group.as_deref().unwrap_or_default().is_empty()
-        && reference.kind.as_deref() == Some("ConfigMap");
-    is_map.then(|| Key::new(&key.namespace, &reference.name))
+    reference.is_config_map().then(|| Key::new(&key.namespace, &reference.name))
 }
 
 /// The Services that a policy is about.

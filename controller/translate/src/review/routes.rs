@@ -88,8 +88,19 @@ impl Translator {
         if world.gateway_api.sets.is_empty() {
             return Vec::new();
         }
+        self.losses_of_names(route, stored, age, kind).collect()
+    }
+
+    /// What others would lose by the names that a route has newly, wherever it attaches.
+    fn losses_of_names(
+        &self,
+        route: &Route,
+        stored: Option<&Route>,
+        age: &Age,
+        kind: Kind,
+    ) -> impl Iterator<Item = Loss> {
         let new = new_names(route, stored).filter_map(|name| HostPattern::parse(name).ok());
-        new.filter_map(|host| self.taken_over(&host, age, kind)).collect()
+        new.filter_map(move |host| self.taken_over(&host, age, kind))
     }
 
     /// Why a route may not be stored, told without looking at listeners.
@@ -112,9 +123,7 @@ impl Translator {
                 too_often(&age.key.namespace)
             ));
         }
-        let new = new_names(route, stored).filter_map(|name| HostPattern::parse(name).ok());
-        let mut losses = new.filter_map(|host| self.taken_over(&host, age, kind));
-        losses.next().map(|loss| loss.why)
+        self.losses_of_names(route, stored, age, kind).next().map(|loss| loss.why)
     }
 
     /// Why a route of this age may not name a host: it would be the oldest object on one of another namespace.

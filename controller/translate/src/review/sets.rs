@@ -48,13 +48,13 @@ impl Translator {
             return outcome;
         };
         let mut had = Standing::of(world, &self.options, Some(&self.gateways.left));
-        let denials = losses.into_iter().filter_map(|(id, losses)| {
+        let mut denials = losses.into_iter().filter_map(|(id, losses)| {
             let hosts = had.hosts_of(&id, world.gateway_api.routes.get(&id)?);
             // What it takes already it has taken long ago.
             let lost = losses.into_iter().find(|loss| !loss.is_in(&hosts))?;
             Some(format!("by this ListenerSet {id} would get what it has not: {}", lost.why))
         });
-        outcome.denial = denials.into_iter().next();
+        outcome.denial = denials.next();
         outcome
     }
 
