@@ -22,7 +22,7 @@ use location::{Left, Loss};
 use oxigress_core::model::policy::Policies;
 use oxigress_core::model::shorten;
 use oxigress_objects::verdict::Note;
-use oxigress_settings::grammar::directives::{self, Directive};
+use oxigress_settings::grammar::directives::{self, Directive, Unreadable};
 use std::sync::Arc;
 
 /// Directives that keep nobody out; any other may.
@@ -179,8 +179,7 @@ fn leave_out(
             return false;
         }
         Err(why) => {
-            let why = format!("it is not valid nginx syntax ({why}), and it may restrict access");
-            reader.close(name, &why, "correct it");
+            close_invalid(reader, name, &why);
             return true;
         }
     };
@@ -207,18 +206,35 @@ fn translate(
     let name = "configuration-snippet";
     let all = match directives::parse(text) {
         Ok(all) => all,
-        Err(why) => {
-            let why = format!("it is not valid nginx syntax ({why}), and it may restrict access");
-            return reader.close(name, &why, "correct it");
-        }
+        Err(why) => return close_invalid(reader, name, &why),
     };
-    for Left { directive, why, loss } in location::apply(&all, policies, compiler) {
+    let left = location::apply(&all, policies, compiler);
+    say(reader, name, left, Some(policies));
+}
+
+fn close_invalid(reader: &mut Reader<'_>, name: &'static str, why: &Unreadable) {
+    let why = format!("it is not valid nginx syntax ({why}), and it may restrict access");
+    reader.close(name, &why, "correct it");
+}
+
+/// Says what a snippet leaves out, and takes away the client's headers that would have been set in `policies`. Whether all stays
+/// open.
+fn say(
+    reader: &mut Reader<'_>,
+    name: &'static str,
+    all: Vec<Left<'_>>,
+    mut policies: Option<&mut Policies>,
+) -> bool {
+    let mut is_open = true;
+    for left in all {
+        let (directive, why) = (left.directive, left.reason());
         let (line, shown) = (directive.line, shorten(&directive.name));
-        let why = why.unwrap_or_else(|| "this directive is not supported in snippets".to_owned());
-        let protecting = match loss {
+        let protecting = match left.loss {
             Loss::Nothing => String::new(),
             Loss::AsNamed => {
-                withhold_headers(reader, std::slice::from_ref(directive), policies);
+                if let Some(policies) = &mut policies {
+                    withhold_headers(reader, std::slice::from_ref(directive), policies);
+                }
                 found(name, std::slice::from_ref(directive)).1
             }
             Loss::Protection => shown.to_owned(),
@@ -226,13 +242,15 @@ fn translate(
         if !protecting.is_empty() {
             let why = format!("line {line}: {shown}: {why}, and {protecting} may restrict access");
             reader.close(name, &why, "replace it with annotations, or remove it");
-        } else if loss == Loss::Nothing {
+            is_open = false;
+        } else if left.loss == Loss::Nothing {
             let note = format!("annotation {name}: line {line}: {shown} has no effect: {why}");
             reader.notes.push(Note::remark(note));
         } else {
             reader.warn(name, &format!("line {line}: {shown} is ignored: {why}"));
         }
     }
+    is_open
 }
 
 /// Takes away the client's own headers where `proxy_set_header` is not carried out: endpoints may believe them.

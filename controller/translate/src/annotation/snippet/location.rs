@@ -69,14 +69,7 @@ pub fn apply_plain<'d>(
                 }
             }
         };
-        let (why, loss) = match read {
-            Ok(()) => continue,
-            Err(Not::Known) => (None, Loss::AsNamed),
-            Err(Not::Possible(why)) => (Some(why), Loss::AsNamed),
-            Err(Not::Needed(why)) => (Some(why.to_owned()), Loss::Nothing),
-            Err(Not::Open(why)) => (Some(why), Loss::Protection),
-        };
-        left.push(Left { directive, why, loss });
+        left.extend(read.err().map(|not| Left::of(directive, not)));
     }
     headers::order(policies);
     left.extend(networks.finish(directives, policies));

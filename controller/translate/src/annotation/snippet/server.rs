@@ -6,7 +6,7 @@
 
 use super::names::Names;
 use super::values::{Left, Loss, Not, Result, impossible};
-use super::{found, location, script};
+use super::{close_invalid, found, location, say, script};
 use crate::annotation::reader::Reader;
 use crate::patterns::Compiler;
 use crate::patterns::snippets::place_words;
@@ -47,30 +47,27 @@ pub fn read(
     let all = match directives::parse(text) {
         Ok(all) => all,
         Err(why) => {
-            let why = format!("it is not valid nginx syntax ({why}), and it may restrict access");
-            reader.close(NAME, &why, "correct it");
+            close_invalid(reader, NAME, &why);
             return None;
         }
     };
+    let protects = !found(NAME, &all).1.is_empty();
     let (places, rest): (Vec<_>, Vec<_>) = all.into_iter().partition(is_location);
     let mut names = Names::of('s', &rest);
     let (steps, mut left) = script::read_all(&rest, &mut names, false, compiler);
-    let (plain, steps_there): (Vec<_>, Vec<_>) =
-        rest.iter().cloned().partition(|one| !script::is_step(one));
+    let plain: Vec<_> = rest.iter().filter(|one| !script::is_step(one)).cloned().collect();
     let mut lists = Policies::default();
     left.extend(inherited(&plain, &names, &mut lists));
     let mut snippet = ServerSnippet::default();
     let mut script =
         Script { owner: reader.context.ingress.namespace.to_string(), steps, ..Script::default() };
-    let is_open = say(reader, left);
+    let is_open = say(reader, NAME, left, None);
     for place in &places {
         if !snippet.add(reader, place, &names, &lists, compiler, &mut script) {
             return None;
         }
     }
-    snippet.protects = !found(NAME, &plain).1.is_empty()
-        || !found(NAME, &steps_there).1.is_empty()
-        || !found(NAME, &places).1.is_empty();
+    snippet.protects = protects;
     snippet.lists = lists;
     if !script.steps.is_empty() || !script.locations.is_empty() {
         let policies = Policies { script: Some(Box::new(script)), ..Policies::default() };
@@ -81,31 +78,6 @@ pub fn read(
 
 fn is_location(directive: &Directive) -> bool {
     directive.name == "location" && directive.block.is_some()
-}
-
-/// Says what is left out; whether the host stays open.
-fn say(reader: &mut Reader<'_>, left: Vec<Left<'_>>) -> bool {
-    let mut is_open = true;
-    for Left { directive, why, loss } in left {
-        let (line, shown) = (directive.line, shorten(&directive.name));
-        let why = why.unwrap_or_else(|| "this directive is not supported in snippets".to_owned());
-        let protecting = match loss {
-            Loss::Nothing => String::new(),
-            Loss::AsNamed => found(NAME, std::slice::from_ref(directive)).1,
-            Loss::Protection => shown.to_owned(),
-        };
-        if !protecting.is_empty() {
-            let why = format!("line {line}: {shown}: {why}, and {protecting} may restrict access");
-            reader.close(NAME, &why, "replace it with annotations, or remove it");
-            is_open = false;
-        } else if loss == Loss::Nothing {
-            let note = format!("annotation {NAME}: line {line}: {shown} has no effect: {why}");
-            reader.notes.push(Note::remark(note));
-        } else {
-            reader.warn(NAME, &format!("line {line}: {shown} is ignored: {why}"));
-        }
-    }
-    is_open
 }
 
 /// Puts what paths inherit into the lists.
@@ -220,16 +192,7 @@ impl ServerSnippet {
         };
         let at = match at {
             Ok(at) => at,
-            Err(Not::Known) => {
-                return say(reader, vec![Left { directive, why: None, loss: Loss::AsNamed }]);
-            }
-            Err(Not::Possible(why) | Not::Open(why)) => {
-                return say(reader, vec![Left { directive, why: Some(why), loss: Loss::AsNamed }]);
-            }
-            Err(Not::Needed(why)) => {
-                let why = Some(why.to_owned());
-                return say(reader, vec![Left { directive, why, loss: Loss::Nothing }]);
-            }
+            Err(not) => return say(reader, NAME, vec![Left::of(directive, not)], None),
         };
         let policies = inherit(lists, &answering(reader, directive, names, compiler), None);
         if let Some(id) = id_of(&policies) {
@@ -266,8 +229,8 @@ fn answering(
     let left_of_plain = location::apply_plain(&plain, &names, &mut policies);
     left.extend(left_of_plain);
     let lost = left.iter().find(|one| one.loss != Loss::Nothing);
-    if let Some(Left { directive: inner, why, .. }) = lost {
-        let why = why.as_deref().unwrap_or("this directive is not supported in snippets");
+    if let Some(one) = lost {
+        let (inner, why) = (one.directive, one.reason());
         reader.notes.push(Note::rejected(format!(
             "annotation {NAME}: line {}: {} is not supported in this location ({why}), so its paths answer 503: replace it \
              with an Ingress path",

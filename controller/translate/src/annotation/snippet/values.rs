@@ -16,6 +16,24 @@ pub struct Left<'d> {
     pub loss: Loss,
 }
 
+impl<'d> Left<'d> {
+    /// A directive that could not be read.
+    pub(super) fn of(directive: &'d Directive, not: Not) -> Self {
+        let (why, loss) = match not {
+            Not::Known => (None, Loss::AsNamed),
+            Not::Possible(why) => (Some(why), Loss::AsNamed),
+            Not::Needed(why) => (Some(why.to_owned()), Loss::Nothing),
+            Not::Open(why) => (Some(why), Loss::Protection),
+        };
+        Left { directive, why, loss }
+    }
+
+    /// Why it is not carried out, in words.
+    pub fn reason(&self) -> &str {
+        self.why.as_deref().unwrap_or("this directive is not supported in snippets")
+    }
+}
+
 /// What is lost where a directive is not carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
