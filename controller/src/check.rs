@@ -15,25 +15,15 @@ use crate::flags::Flags;
 use anyhow::Context;
 pub use assume::complete;
 use clap::Args;
-use oxigress_objects::{Changed, World};
 use oxigress_translate::Translator;
 use report::Report;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// What is checked, and how it is reported.
 #[derive(Args, Debug)]
 pub struct Arguments {
-    /// Manifests: a file, a folder, or - for standard input
-    #[arg(
-        value_name = "FILE|DIR|-",
-        required_unless_present = "cluster",
-        conflicts_with = "cluster"
-    )]
-    pub source: Option<PathBuf>,
-    /// Read the objects of the API server once, in place of manifests
-    #[arg(long)]
-    pub cluster: bool,
+    #[command(flatten)]
+    pub input: input::Input,
     /// Form of the report
     #[arg(short, long, value_enum, default_value = "text")]
     pub output: Output,
@@ -44,27 +34,19 @@ pub struct Arguments {
 
 /// Prints the report. The exit code is 1 if something is not served.
 pub async fn run(arguments: &Arguments, flags: &Flags) -> anyhow::Result<ExitCode> {
-    let source = input::Source::named(arguments.source.as_deref());
-    let batch = source.read(flags).await?;
-    let mut world = World::default();
-    let mut changed = Changed::default();
-    world.hide_classes(batch.hides_classes, &mut changed);
-    batch.seen.into_iter().for_each(|seen| world.apply(seen, &mut changed));
-    let flags = match &source {
-        input::Source::Cluster => flags.clone(),
-        _ => flags.of_folder(arguments.source.as_deref()),
-    };
+    let input::Objects { mut world, problems, flags, is_of_manifests } =
+        arguments.input.read(flags).await?;
     let mut options = flags.options(Default::default());
     // What is assumed is not counted.
     let seen_world = world.clone();
     let mut assumed = assume::Assumed::default();
-    if !matches!(source, input::Source::Cluster) {
+    if is_of_manifests {
         assumed = assume::complete(&mut world, &mut options);
     }
     let mut translator = Translator::new(options);
     translator.update(&world, &world.all());
     let prefix = &flags.annotations_prefix;
-    let report = Report::of((&seen_world, &batch.problems), &mut translator, prefix, assumed);
+    let report = Report::of((&seen_world, &problems), &mut translator, prefix, assumed);
     let text = match arguments.output {
         Output::Json => {
             let report = if arguments.quiet { report.without_findings() } else { report.clone() };

@@ -17,7 +17,7 @@ use crate::command;
 use crate::flags::Flags;
 use crate::flags::migrate::Arguments;
 use oxigress_objects::acceptance::Acceptance;
-use oxigress_objects::{Changed, Key, World};
+use oxigress_objects::{Key, World};
 use oxigress_provider::ProblemKind;
 use oxigress_settings::Settings;
 use oxigress_translate::Translator;
@@ -58,18 +58,10 @@ impl Notes {
 
 /// Prints the objects, and on standard error what they do not say. The exit code is 1 if something is missing.
 pub async fn run(arguments: &Arguments, flags: &Flags) -> anyhow::Result<ExitCode> {
-    let source = input::Source::named(arguments.source.as_deref());
-    let batch = source.read(flags).await?;
-    let mut world = World::default();
-    let mut changed = Changed::default();
-    world.hide_classes(batch.hides_classes, &mut changed);
-    batch.seen.into_iter().for_each(|seen| world.apply(seen, &mut changed));
-    let flags = match &source {
-        input::Source::Cluster => flags.clone(),
-        _ => flags.of_folder(arguments.source.as_deref()),
-    };
+    let input::Objects { mut world, problems, flags, is_of_manifests } =
+        arguments.input.read(flags).await?;
     let mut options = flags.options(Default::default());
-    if !matches!(source, input::Source::Cluster) {
+    if is_of_manifests {
         crate::check::complete(&mut world, &mut options);
     }
     let map = options.configmap.as_ref().and_then(|key| world.config_maps.get(key));
@@ -77,7 +69,7 @@ pub async fn run(arguments: &Arguments, flags: &Flags) -> anyhow::Result<ExitCod
     let mut translator = Translator::new(options.clone());
     translator.update(&world, &world.all());
     let mut notes = Notes::default();
-    let unread = batch.problems.iter().filter(|problem| problem.kind != ProblemKind::OtherKind);
+    let unread = problems.iter().filter(|problem| problem.kind != ProblemKind::OtherKind);
     notes.lost.extend(unread.map(ToString::to_string));
     let served = served(&mut translator, &mut notes);
     let names = plan::Names {

@@ -41,6 +41,13 @@ pub struct Path {
     pub target: Target,
 }
 
+impl Path {
+    /// The path that it means.
+    pub fn written(&self) -> &str {
+        if self.path.is_empty() { "/" } else { &self.path }
+    }
+}
+
 /// How a path is compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PathType {

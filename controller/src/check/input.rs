@@ -3,10 +3,12 @@
 use crate::cluster;
 use crate::flags::Flags;
 use anyhow::{Context, bail};
+use clap::Args;
 use oxigress_objects::document::MAX_FILE_BYTES;
+use oxigress_objects::{Changed, World};
 use oxigress_provider::folder::Folder;
 use oxigress_provider::kubernetes::Kubernetes;
-use oxigress_provider::{Batch, Source as _};
+use oxigress_provider::{Batch, Problem, Source as _};
 use oxigress_translate::ReferenceIndex;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -29,7 +31,7 @@ pub enum Source {
 
 impl Source {
     /// What the command line names; `None`: the API server.
-    pub fn named(source: Option<&Path>) -> Self {
+    fn named(source: Option<&Path>) -> Self {
         match source {
             None => Source::Cluster,
             Some(path) if path.as_os_str() == "-" => Source::StandardInput,
@@ -44,6 +46,49 @@ impl Source {
             Source::StandardInput => read_standard_input(),
             Source::Path(path) => read_path(path).with_context(|| format!("{}", path.display())),
         }
+    }
+}
+
+/// The objects that a command is about: one of both is given.
+#[derive(Args, Debug)]
+pub struct Input {
+    /// Manifests: a file, a folder, or - for standard input
+    #[arg(
+        value_name = "FILE|DIR|-",
+        required_unless_present = "cluster",
+        conflicts_with = "cluster"
+    )]
+    pub source: Option<PathBuf>,
+    /// Read the objects of the API server once, in place of manifests
+    #[arg(long)]
+    pub cluster: bool,
+}
+
+/// What was read.
+pub struct Objects {
+    /// The objects.
+    pub world: World,
+    /// What could not be read.
+    pub problems: Vec<Problem>,
+    /// The flags, with the folder that was read.
+    pub flags: Flags,
+    /// They are of manifests, which do not say all that a cluster has.
+    pub is_of_manifests: bool,
+}
+
+impl Input {
+    /// Reads them.
+    pub async fn read(&self, flags: &Flags) -> anyhow::Result<Objects> {
+        let batch = Source::named(self.source.as_deref()).read(flags).await?;
+        let (mut world, mut changed) = (World::default(), Changed::default());
+        world.hide_classes(batch.hides_classes, &mut changed);
+        batch.seen.into_iter().for_each(|seen| world.apply(seen, &mut changed));
+        let flags = match &self.source {
+            None => flags.clone(),
+            folder => flags.of_folder(folder.as_deref()),
+        };
+        let is_of_manifests = self.source.is_some();
+        Ok(Objects { world, problems: batch.problems, flags, is_of_manifests })
     }
 }
 

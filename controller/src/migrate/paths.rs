@@ -3,10 +3,9 @@
 use super::Notes;
 use super::said::Said;
 use oxigress_core::patterns::is_plain;
-use oxigress_objects::World;
 use oxigress_objects::ingress::{Path, PathType, Port, Target};
-use oxigress_objects::service::{Protocol, TargetPort};
-use oxigress_objects::{Key, service::Service};
+use oxigress_objects::{Key, World};
+use oxigress_translate::port_of_ingress;
 use serde_json::{Value, json};
 
 /// A path as a route has it.
@@ -40,7 +39,7 @@ fn full(path: &str) -> Value {
 
 /// The matches of a path, which stands at `field`; none: it cannot be said.
 pub fn matches(said: &Said<'_>, path: &Path, field: &str, notes: &mut Notes) -> Matches {
-    let written = if path.path.is_empty() { "/" } else { path.path.as_str() };
+    let written = path.written();
     let is_exact = path.path_type == PathType::Exact;
     let is_regex = !is_exact && (said.use_regex || said.rewrite.is_some() && !is_plain(written));
     if is_regex {
@@ -150,8 +149,9 @@ pub fn backend(
         );
         return None;
     }
-    let number = match (service.and_then(|service| number_of(service, port)), port) {
-        (Some(number), _) => number,
+    let found = service.and_then(|service| port_of_ingress(service, port));
+    let number = match (found, port) {
+        (Some(found), _) => found.number,
         (None, Port::Number(number)) => *number,
         (None, Port::Name(port)) => {
             notes.lost(
@@ -162,18 +162,4 @@ pub fn backend(
         }
     };
     Some(json!({"name": name, "port": number}))
-}
-
-/// An Ingress may name a port of the Service by name, number, or what is behind it.
-fn number_of(service: &Service, port: &Port) -> Option<u16> {
-    let text = port.to_string();
-    let mut ports = service.ports.iter().filter(|port| port.protocol == Protocol::Tcp);
-    let found = ports.find(|port| {
-        let target = match &port.target {
-            TargetPort::Number(number) => number.to_string(),
-            TargetPort::Name(name) => name.clone(),
-        };
-        port.name == text || port.number.to_string() == text || target == text
-    });
-    found.map(|port| port.number)
 }

@@ -8,7 +8,7 @@ use super::said::{Said, ToHttps};
 use super::tls::{Certificates, Listeners};
 use super::{Notes, object};
 use oxigress_objects::gateway::GROUP;
-use oxigress_objects::ingress::Path;
+use oxigress_objects::ingress::{Path, PathType};
 use oxigress_objects::{Key, Name, World};
 use oxigress_settings::Settings;
 use serde_json::{Value, json};
@@ -325,15 +325,12 @@ impl<'p, 'w> Plan<'p, 'w> {
 }
 
 fn is_root(path: &Path) -> bool {
-    use oxigress_objects::ingress::PathType;
-    path.path_type != PathType::Exact && (path.path.is_empty() || path.path == "/")
+    path.path_type != PathType::Exact && path.written() == "/"
 }
 
 fn is_same_path(one: &Path, other: &Path) -> bool {
-    use oxigress_objects::ingress::PathType;
     let is_exact = |path: &Path| path.path_type == PathType::Exact;
-    let text = |path: &Path| if path.path.is_empty() { "/".to_owned() } else { path.path.clone() };
-    is_exact(one) == is_exact(other) && text(one) == text(other)
+    is_exact(one) == is_exact(other) && one.written() == other.written()
 }
 
 fn has_host(said: &Said<'_>, host: &str) -> bool {

@@ -1,4 +1,5 @@
 use super::*;
+use oxigress_objects::Changed;
 use oxigress_objects::document::{self, Found};
 use oxigress_translate::Options;
 

@@ -14,6 +14,7 @@ use nearness::Near;
 use oxigress_core::balancer::destinations::Denial;
 use oxigress_core::model::{Endpoint, EndpointSet};
 use oxigress_objects::external_name::{DnsName, ExternalName};
+use oxigress_objects::ingress;
 use oxigress_objects::service::{
     Condition, EndpointSlice, Nearness, Protocol, Service, ServicePort, TargetPort,
 };
@@ -206,6 +207,11 @@ pub fn resolve_url(
     }
     server.endpoints = EndpointSet::new(endpoints.finish(None)).unwrap_or_default();
     server
+}
+
+/// The port of a Service that an Ingress names.
+pub fn port_of_ingress<'s>(service: &'s Service, port: &ingress::Port) -> Option<&'s ServicePort> {
+    find_port(service, &port.to_string(), Usage::Http { service_upstream: false })
 }
 
 fn find_port<'s>(service: &'s Service, text: &str, usage: Usage) -> Option<&'s ServicePort> {

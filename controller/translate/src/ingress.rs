@@ -220,7 +220,7 @@ impl Claims {
         is_per_host: bool,
         notes: &mut Vec<Note>,
     ) -> Option<Claim> {
-        let written = if path.path.is_empty() { "/" } else { &path.path };
+        let written = path.written();
         let leads = leads(&self.key, &path.target, &format!("{field}.backend"), notes)?;
         let is_exact = path.path_type == PathType::Exact;
         let is_regex = !is_exact && is_regex(&self.annotations, written);

@@ -33,6 +33,7 @@ mod shared_policies;
 mod testing;
 mod translator;
 
+pub use backend::port_of_ingress;
 pub use host::certificate::secret_behind;
 pub use host::owner::HostOwnership;
 pub use options::Options;
