@@ -16,6 +16,7 @@ use crate::check::input;
 use crate::command;
 use crate::flags::Flags;
 use crate::flags::migrate::Arguments;
+use oxigress_core::text::line::Escaped;
 use oxigress_objects::acceptance::Acceptance;
 use oxigress_objects::{Key, World};
 use oxigress_provider::ProblemKind;
@@ -49,7 +50,7 @@ impl Notes {
         let mut text = String::new();
         for (word, all) in [("not said", &self.lost), ("different", &self.different)] {
             for line in all {
-                let _ = writeln!(text, "{word}: {line}");
+                let _ = writeln!(text, "{word}: {}", Escaped(line));
             }
         }
         text

@@ -81,9 +81,12 @@ fn shares(main: &Value, canary: &Canary<'_, '_>, notes: &mut Notes) -> Vec<Value
 
 /// A cookie's name in an expression.
 fn literal(name: &str) -> String {
-    let escape = |letter: char| match letter.is_ascii_alphanumeric() || letter == '_' {
-        true => letter.to_string(),
-        false => format!("[{letter}]"),
+    let escape = |letter: char| match letter {
+        // Behind a bracket it would negate a set.
+        '^' | '\\' => format!("\\{letter}"),
+        '_' => letter.to_string(),
+        letter if letter.is_ascii_alphanumeric() => letter.to_string(),
+        letter => format!("[{letter}]"),
     };
     name.chars().map(escape).collect()
 }

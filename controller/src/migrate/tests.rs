@@ -118,3 +118,14 @@ fn a_canary_is_a_share_and_headers_are_matches() {
     let (_, lost, _) = migrated(&ingress("b", canary, &path("a.test", "/", "t")));
     assert!(lost.iter().any(|line| line.contains("no main Ingress")), "{lost:?}");
 }
+
+#[test]
+fn a_canary_s_cookie_may_have_any_name_and_notes_stay_one_line_each() {
+    let main = ingress("a", "", &path("a.test", "/", "s"));
+    let annotations = "canary: 'true', canary-by-cookie: a^b-c";
+    let canary = ingress("b", annotations, &path("a.test", "/", "t"));
+    let (yaml, ..) = migrated(&format!("{main}{canary}"));
+    assert!(yaml.contains(r"a\^b[-]c=always"), "{yaml}");
+    let notes = Notes { lost: vec!["a\nb\u{1b}[2J".to_owned()], different: Vec::new() };
+    assert_eq!(notes.text(), "not said: a\\nb\\u{1b}[2J\n");
+}
