@@ -112,19 +112,24 @@ fn ports_lead_where_their_routes_say_and_an_edit_is_data() {
     });
 }
 
+/// One worker, which has few connections.
+fn with_256_connections(directory: &Directory) -> Result<Controller> {
+    let mut controller = Controller::start(directory, 1, &["--configmap=default/settings".into()])?;
+    controller.serve(
+        "settings.yaml",
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: { name: settings, namespace: default }\n\
+         data: { max-worker-connections: '256' }\n",
+    )?;
+    Ok(controller)
+}
+
 /// A route that leads back to its own port, over another gateway or the address of a Service, opens one session after the other.
 #[test]
 fn sessions_leave_connections_to_requests_and_a_port_leaves_them_to_other_ports() {
     pass("session-routes-many", |directory| {
         let (one, two) = (tcp_echo("one")?, tcp_echo("two")?);
         let (evil, good) = (free_port()?, free_port()?);
-        let mut controller =
-            Controller::start(directory, 1, &["--configmap=default/settings".into()])?;
-        controller.serve(
-            "settings.yaml",
-            "apiVersion: v1\nkind: ConfigMap\nmetadata: { name: settings, namespace: default }\n\
-             data: { max-worker-connections: '256' }\n",
-        )?;
+        let mut controller = with_256_connections(directory)?;
         let services = service("one", one, 9) + &service("two", two, 9);
         let listeners = [
             format!("name: evil, port: {evil}, protocol: TCP"),
@@ -166,13 +171,7 @@ fn a_namespace_of_many_ports_leaves_sessions_to_others() {
         let (one, two) = (tcp_echo("one")?, tcp_echo("two")?);
         let evil = [free_port()?, free_port()?, free_port()?];
         let good = free_port()?;
-        let mut controller =
-            Controller::start(directory, 1, &["--configmap=default/settings".into()])?;
-        controller.serve(
-            "settings.yaml",
-            "apiVersion: v1\nkind: ConfigMap\nmetadata: { name: settings, namespace: default }\n\
-             data: { max-worker-connections: '256' }\n",
-        )?;
+        let mut controller = with_256_connections(directory)?;
         let of_good = |manifest: String| manifest.replace("namespace: default", "namespace: good");
         let services = service("one", one, 9) + &of_good(service("two", two, 9));
         let listener = |name: &str, port: u16| {
