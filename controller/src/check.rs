@@ -12,6 +12,7 @@ mod text;
 
 use crate::command::{self, Output};
 use crate::flags::Flags;
+use crate::flags::input::Input;
 use anyhow::Context;
 pub use assume::complete;
 use clap::Args;
@@ -23,7 +24,7 @@ use std::process::ExitCode;
 #[derive(Args, Debug)]
 pub struct Arguments {
     #[command(flatten)]
-    pub input: input::Input,
+    pub input: Input,
     /// Form of the report
     #[arg(short, long, value_enum, default_value = "text")]
     pub output: Output,

@@ -6,6 +6,7 @@ pub mod accepted;
 mod arguments;
 pub mod cluster;
 pub mod help;
+pub mod input;
 pub mod metrics;
 pub mod migrate;
 mod options;

@@ -2,8 +2,8 @@
 
 use crate::cluster;
 use crate::flags::Flags;
+use crate::flags::input::Input;
 use anyhow::{Context, bail};
-use clap::Args;
 use oxigress_objects::document::MAX_FILE_BYTES;
 use oxigress_objects::{Changed, World};
 use oxigress_provider::folder::Folder;
@@ -47,21 +47,6 @@ impl Source {
             Source::Path(path) => read_path(path).with_context(|| format!("{}", path.display())),
         }
     }
-}
-
-/// The objects that a command is about: one of both is given.
-#[derive(Args, Debug)]
-pub struct Input {
-    /// Manifests: a file, a folder, or - for standard input
-    #[arg(
-        value_name = "FILE|DIR|-",
-        required_unless_present = "cluster",
-        conflicts_with = "cluster"
-    )]
-    pub source: Option<PathBuf>,
-    /// Read the objects of the API server once, in place of manifests
-    #[arg(long)]
-    pub cluster: bool,
 }
 
 /// What was read.

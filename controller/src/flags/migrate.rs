@@ -1,6 +1,6 @@
 //! The command line of `oxigress migrate`.
 
-use crate::check::input::Input;
+use super::input::Input;
 use clap::Args;
 
 /// What is migrated, and to what.

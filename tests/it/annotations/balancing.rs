@@ -19,6 +19,8 @@ use std::time::Duration;
 
 /// An answer that nobody waits for.
 const LONG: Duration = Duration::from_secs(25);
+/// Slower than any endpoint seems when the machine is busy: one answer that comes late counts for seconds.
+const SLOW: Duration = Duration::from_millis(700);
 
 struct Place {
     /// Dropped first: requests that are under way end with their endpoints.
@@ -128,11 +130,10 @@ fn is(place: &Place, expected: &str, host: &str, headers: &[(&str, &str)]) -> Re
 #[test]
 fn load_balance_chooses_the_algorithm() {
     pass("annotations-load-balance", |directory| {
-        let slow = Behaviour::Slow(Duration::from_millis(150));
         let endpoints = [
             ("a", Behaviour::Ok),
             ("b", Behaviour::Ok),
-            ("slow", slow),
+            ("slow", Behaviour::Slow(SLOW)),
             ("held", Behaviour::Slow(LONG)),
         ];
         let mut place = Place::new(directory, &endpoints, &[])?;
@@ -177,8 +178,7 @@ fn load_balance_chooses_the_algorithm() {
 #[test]
 fn the_configmap_has_the_default_of_load_balance_and_service_upstream() {
     pass("annotations-configmap", |directory| {
-        let slow = Behaviour::Slow(Duration::from_millis(150));
-        let endpoints = [("a", Behaviour::Ok), ("slow", slow)];
+        let endpoints = [("a", Behaviour::Ok), ("slow", Behaviour::Slow(SLOW))];
         let mut place = Place::new(directory, &endpoints, &["--configmap=default/settings"])?;
         place.write("services.yaml", "$SERVICE(shop: a slow)\n$SERVICE(even: a slow)")?;
         place.ingress("shop.test", "shop", &[])?;

@@ -7,7 +7,7 @@
 //! Source: statuses from ngx_http_process_request.
 
 use super::facts::{Parts, Shown, Unusable};
-use super::listener::FoundHost;
+use super::listener::{FoundHost, MISDIRECTED};
 use super::values::Routed;
 use super::{
     Answer, CompiledHostPolicy, Decider, Facts, Generation, Reason, Trace, is_sent_to_https,
@@ -20,7 +20,6 @@ use crate::text::template;
 /// nginx's own statuses; the client sees 400, the page names the reason.
 const CERTIFICATE_ERROR: u16 = 495;
 const NO_CERTIFICATE: u16 = 496;
-pub(super) const MISDIRECTED: u16 = 421;
 /// nginx's own: the connection is closed.
 const CLOSE: u16 = 444;
 /// Challenges of certificate authorities come over plain HTTP.

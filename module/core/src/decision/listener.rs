@@ -5,10 +5,12 @@
 //! by a connection of its own (RFC 9110 §15.5.20). Hosts that no listener has, such as those of Ingresses, may be asked for by
 //! any connection.
 
-use super::certificate::MISDIRECTED;
 use super::{Answer, Decider, Facts, Generation, Reason, Trace};
 use crate::record::{Kind, listener_of};
 use crate::router::{Arrival, ServerMatch, find_listener, tls};
+
+/// Misdirected Request.
+pub(super) const MISDIRECTED: u16 = 421;
 
 /// What was found for a request's host where Gateways listen.
 pub(super) struct FoundHost<R> {
