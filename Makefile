@@ -103,7 +103,7 @@ conformance-suite: packages
 
 .PHONY: soak
 soak: build failpoints kubernetes ## the long proofs, written down in docs/soak.md; SOAK="kills zone" chooses
-	@nginx-build/checks/soak $(SOAK)
+	@TESTED='$(tested) --features oxigress-store/failpoints' nginx-build/checks/soak $(SOAK)
 
 .PHONY: bench
 bench: build $(if $(findstring peers,$(OXIGRESS_BENCH)),kubernetes ingress-nginx) ## measure against the budgets of the design

@@ -17,7 +17,7 @@ use oxigress_objects::{Changed, Kind, World};
 use oxigress_provider::Batch;
 use oxigress_provider::dns::{Report, Resolver};
 use oxigress_provider::kubernetes::WatchHealth;
-use oxigress_publish::client::{Answer, Client, ClientError};
+use oxigress_publish::client::{Client, ClientError, Response};
 use oxigress_publish::{
     HostOwner, Item, LONGEST, Next, Outgoing, OwnedHost, Publisher, Reason, View, Writes,
 };
@@ -57,7 +57,7 @@ fn owner_of<'t>(translator: &'t Translator, place: OwnedHost<'_>) -> Option<Host
     Some(HostOwner { namespace: &oldest.namespace, created })
 }
 
-type Completion = (Client, Duration, Result<Answer, ClientError>);
+type Completion = (Client, Duration, Result<Response, ClientError>);
 
 /// The connection to nginx's configuration endpoint, which has one request at a time.
 enum Connection {
@@ -259,7 +259,7 @@ impl Controller {
     }
 
     /// Passes nginx's answer to the publisher, reports records that are withheld, and asks for a larger zone.
-    fn take_answer(&mut self, answer: Result<Answer, ClientError>, took: Duration) -> Next {
+    fn take_answer(&mut self, answer: Result<Response, ClientError>, took: Duration) -> Next {
         let translator = &self.translator;
         let owner = |place: OwnedHost<'_>| owner_of(translator, place);
         let view = View { snapshot: translator.snapshot(), owner: &owner };

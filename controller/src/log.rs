@@ -29,7 +29,7 @@ static QUEUE: Queue = Queue::new();
 
 /// Who reads the lines on standard error, which decides whether they have the time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reader {
+pub enum Audience {
     /// The program runs for months: each line has the time.
     Log,
     /// A person waits for a command to end: no line has the time.
@@ -37,7 +37,7 @@ pub enum Reader {
 }
 
 /// Starts logging to standard error. `verbosity` is klog's `-v`: 2 and more is debug, 5 and more trace.
-pub fn start(verbosity: u8, reader: Reader) {
+pub fn start(verbosity: u8, audience: Audience) {
     let level = match verbosity {
         0 | 1 => "info",
         2..=4 => "debug",
@@ -54,9 +54,9 @@ pub fn start(verbosity: u8, reader: Reader) {
         .with_ansi(false)
         .log_internal_errors(false)
         .with_writer(lines);
-    match reader {
-        Reader::Log => subscriber.init(),
-        Reader::Person => subscriber.without_time().init(),
+    match audience {
+        Audience::Log => subscriber.init(),
+        Audience::Person => subscriber.without_time().init(),
     }
 }
 

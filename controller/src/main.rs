@@ -23,7 +23,7 @@ mod parent;
 use cluster::ClusterError;
 use command::Invocation;
 use flags::{Cli, Command};
-use log::Reader;
+use log::Audience;
 use oxigress_core::text::line::Escaped;
 use rustix::process::{Resource, Rlimit, setrlimit};
 use std::io::{self, Write};
@@ -41,28 +41,31 @@ fn main() -> ExitCode {
     let cli = match command::parse(flags::arguments()) {
         Invocation::Oxigress(cli) => *cli,
         Invocation::Plugin(arguments) => {
-            log::start(0, Reader::Person);
-            return ended(command::run_plugin(arguments), Reader::Person);
+            log::start(0, Audience::Person);
+            return ended(command::run_plugin(arguments), Audience::Person);
         }
     };
     let flags = cli.flags();
     if flags.version {
         let line = format!("{}\n", flags::version());
-        return ended(command::print(line.as_bytes()).map(|()| ExitCode::SUCCESS), Reader::Person);
+        return ended(
+            command::print(line.as_bytes()).map(|()| ExitCode::SUCCESS),
+            Audience::Person,
+        );
     }
-    let reader = match cli.command {
-        None | Some(Command::Controller(_) | Command::Nginx(_)) => Reader::Log,
+    let audience = match cli.command {
+        None | Some(Command::Controller(_) | Command::Nginx(_)) => Audience::Log,
         Some(
             Command::Check { .. }
             | Command::Migrate { .. }
             | Command::Tool(_)
             | Command::Echo { .. },
-        ) => Reader::Person,
+        ) => Audience::Person,
     };
     if let Err(error) = flags.folder() {
-        return ended(Err(error), Reader::Person);
+        return ended(Err(error), Audience::Person);
     }
-    log::start(flags.verbosity, reader);
+    log::start(flags.verbosity, audience);
     no_core_files();
     // While there is one thread: the others inherit it.
     if matches!(cli.command, Some(Command::Nginx(_)))
@@ -72,11 +75,11 @@ fn main() -> ExitCode {
             "cannot raise NET_BIND_SERVICE: {error}; nginx may be unable to bind ports below 1024"
         );
     }
-    ended(run(cli), reader)
+    ended(run(cli), audience)
 }
 
 /// The exit code. An error is reported as its reader expects it, and one of the command line as clap reports its own.
-fn ended(code: anyhow::Result<ExitCode>, reader: Reader) -> ExitCode {
+fn ended(code: anyhow::Result<ExitCode>, audience: Audience) -> ExitCode {
     let error = match code {
         Ok(code) => {
             log::finish();
@@ -84,7 +87,7 @@ fn ended(code: anyhow::Result<ExitCode>, reader: Reader) -> ExitCode {
         }
         Err(error) => error,
     };
-    if reader == Reader::Log && !error.is::<ClusterError>() {
+    if audience == Audience::Log && !error.is::<ClusterError>() {
         tracing::error!("{error:#}");
         log::finish();
         return ExitCode::FAILURE;

@@ -124,11 +124,11 @@ pub struct ReviewRequest {
     uid: String,
     is_going: bool,
     subject: Subject,
-    reply: oneshot::Sender<Answer>,
+    reply: oneshot::Sender<Reviewed>,
 }
 
 /// What it says.
-struct Answer {
+struct Reviewed {
     outcome: ReviewOutcome,
     took: Duration,
 }
@@ -170,7 +170,7 @@ impl ReviewRequest {
             },
         };
         // Whoever asked may have gone.
-        let _ = self.reply.send(Answer { outcome, took: start.elapsed() });
+        let _ = self.reply.send(Reviewed { outcome, took: start.elapsed() });
     }
 }
 
@@ -310,7 +310,7 @@ impl Reviewer {
     }
 
     /// The answer, and what the controller said if it was asked.
-    async fn ask(&self, body: &[u8]) -> Result<(Vec<u8>, Option<Key>, Option<Answer>), Refusal> {
+    async fn ask(&self, body: &[u8]) -> Result<(Vec<u8>, Option<Key>, Option<Reviewed>), Refusal> {
         let controller = self.controller.lock().await;
         let review::Review { uid, object } = review::read(body)?;
         let (object, candidate) = match object {

@@ -93,7 +93,7 @@ fn is_number(label: &str) -> bool {
 
 /// What DNS says of a name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Answer {
+pub struct DnsAnswer {
     /// The last that were found.
     pub addresses: Vec<IpAddr>,
     /// How many more there were then.

@@ -7,7 +7,7 @@
 //! An object holds only what translate reads. A change of anything else (status, labels, resource
 //! versions) leaves it equal, and equal objects change nothing.
 
-use crate::external_name::{Answer, DnsName, ExternalName};
+use crate::external_name::{DnsAnswer, DnsName, ExternalName};
 use crate::gateway::{
     BackendTlsPolicy, Gateway, GatewayClass, GatewayObjects, ListenerSet, Policy, ReferenceGrant,
     Route,
@@ -99,7 +99,7 @@ pub struct World {
     pub services: BTreeMap<Key, Arc<Service>>,
     slices: BTreeMap<Key, Arc<EndpointSlice>>,
     slices_of_service: BTreeMap<Key, SmallSet<Key>>,
-    answers: BTreeMap<DnsName, Answer>,
+    answers: BTreeMap<DnsName, DnsAnswer>,
     services_of_name: BTreeMap<DnsName, SmallSet<Key>>,
 }
 
@@ -258,12 +258,12 @@ impl World {
     }
 
     /// Takes over what DNS says of a name. After a failure the addresses of before stay.
-    pub fn answer(&mut self, name: DnsName, mut answer: Answer, changed: &mut Changed) {
+    pub fn answer(&mut self, name: DnsName, mut answer: DnsAnswer, changed: &mut Changed) {
         let old = self.answers.get(&name);
         if let Some(old) = old
             && answer.failure.is_some()
         {
-            answer = Answer { failure: answer.failure, ..old.clone() };
+            answer = DnsAnswer { failure: answer.failure, ..old.clone() };
         }
         if old != Some(&answer) {
             let services = self.services_of_name.get(&name).into_iter().flatten();
@@ -279,7 +279,7 @@ impl World {
     }
 
     /// What DNS says of a name that a Service or a URL stands for; none: nothing yet.
-    pub fn answer_for(&self, name: &DnsName) -> Option<&Answer> {
+    pub fn answer_for(&self, name: &DnsName) -> Option<&DnsAnswer> {
         self.answers.get(name)
     }
 

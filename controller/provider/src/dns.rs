@@ -13,7 +13,7 @@ mod lookup;
 
 use kept::Kept;
 use lookup::{Client, Found};
-use oxigress_objects::external_name::Answer;
+use oxigress_objects::external_name::DnsAnswer;
 use oxigress_objects::external_name::DnsName;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ const MOST_AT_ONCE: usize = 256;
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(5));
 
 /// A name and what DNS answered about it.
-pub type Report = (DnsName, Answer);
+pub type Report = (DnsName, DnsAnswer);
 
 /// Looks names up as long as they are wanted.
 pub struct Resolver {
@@ -74,7 +74,7 @@ impl Resolver {
                 continue;
             }
             if let Some(addresses) = self.shared.kept.get(name) {
-                known.push((name.clone(), Answer { addresses, ..Answer::default() }));
+                known.push((name.clone(), DnsAnswer { addresses, ..DnsAnswer::default() }));
             }
             let task = tokio::spawn(self.shared.clone().follow(name.clone()));
             self.tasks.insert(name.clone(), task.abort_handle());
@@ -104,7 +104,7 @@ impl Shared {
                     tracing::debug!("{name}: {found:?}");
                     pause = first;
                     self.kept.set(&name, &found.addresses);
-                    let answer = Answer {
+                    let answer = DnsAnswer {
                         addresses: found.addresses.clone(),
                         left_out: found.left_out,
                         failure: None,
@@ -117,7 +117,7 @@ impl Shared {
                     tracing::debug!("{name}: {failure}; next try in {pause:?}");
                     let wait = pause;
                     pause = (pause * 2).min(longest);
-                    (Answer { failure: Some(failure.to_string()), ..Answer::default() }, wait)
+                    (DnsAnswer { failure: Some(failure.to_string()), ..DnsAnswer::default() }, wait)
                 }
             };
             if self.reports.send((name.clone(), answer)).await.is_err() {

@@ -43,7 +43,7 @@ pub enum ClientError {
 
 /// An answer of the configuration endpoint.
 #[derive(Debug)]
-pub struct Answer {
+pub struct Response {
     /// The status of the answer.
     pub status: StatusCode,
     /// When to ask again, of an nginx that cannot answer now.
@@ -76,7 +76,7 @@ impl Client {
         method: Method,
         if_match: Option<&str>,
         body: Bytes,
-    ) -> Result<Answer, ClientError> {
+    ) -> Result<Response, ClientError> {
         let attempt = self.try_send(method, if_match, body);
         match tokio::time::timeout(TIMEOUT, attempt).await {
             Ok(Ok(answer)) => {
@@ -103,7 +103,7 @@ impl Client {
         method: Method,
         if_match: Option<&str>,
         body: Bytes,
-    ) -> Result<Answer, ClientError> {
+    ) -> Result<Response, ClientError> {
         let mut request = Request::builder()
             .method(method)
             .uri("/configuration")
@@ -121,7 +121,7 @@ impl Client {
         let retry_after = retry_after.map(Duration::from_secs);
         let body = Limited::new(answer.into_body(), MAX_ANSWER_BYTES).collect().await;
         let body = body.map_err(|error| ClientError::Answer(error.to_string()))?;
-        Ok(Answer { status, retry_after, body: body.to_bytes() })
+        Ok(Response { status, retry_after, body: body.to_bytes() })
     }
 
     async fn connected(&mut self) -> Result<&mut SendRequest<Full<Bytes>>, ClientError> {

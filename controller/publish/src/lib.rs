@@ -34,7 +34,7 @@ pub use withheld::Reason;
 
 use backoff::{Backoff, QUICK};
 use bytes::Bytes;
-use client::{Answer, ClientError};
+use client::{ClientError, Response};
 use hyper::{Method, StatusCode};
 use oxigress_core::model::Snapshot;
 use oxigress_core::record::table::{Keys, TABLES};
@@ -287,7 +287,7 @@ impl Publisher {
     /// What an answer means. `took` is only logged.
     pub fn answered(
         &mut self,
-        answer: Result<Answer, ClientError>,
+        answer: Result<Response, ClientError>,
         took: Duration,
         view: &View<'_>,
     ) -> Next {
@@ -346,7 +346,7 @@ impl Publisher {
         }
     }
 
-    fn status_received(&mut self, answer: &Answer) -> Next {
+    fn status_received(&mut self, answer: &Response) -> Next {
         match serde_json::from_slice::<Status>(&answer.body) {
             Ok(status) => {
                 self.backoff.succeeded();
@@ -369,7 +369,7 @@ impl Publisher {
         }
     }
 
-    fn applied(&mut self, answer: &Answer, sent: Sent, took: Duration) -> Next {
+    fn applied(&mut self, answer: &Response, sent: Sent, took: Duration) -> Next {
         let applied: Applied = match serde_json::from_slice(&answer.body) {
             Ok(applied) => applied,
             Err(error) => {
@@ -410,11 +410,11 @@ fn etag(epoch: &str, generation: u64) -> String {
     format!("\"{epoch}.{generation}\"")
 }
 
-fn problem(answer: &Answer) -> Problem {
+fn problem(answer: &Response) -> Problem {
     serde_json::from_slice(&answer.body).unwrap_or_default()
 }
 
-fn describe(answer: &Answer) -> String {
+fn describe(answer: &Response) -> String {
     let problem = problem(answer);
     let mut text = format!("{}: {}", answer.status.as_u16(), problem.error);
     if let Some(pointer) = problem.pointer {

@@ -75,7 +75,7 @@ impl Endpoint {
         }
     }
 
-    fn answer(&mut self, outgoing: &Outgoing) -> Answer {
+    fn answer(&mut self, outgoing: &Outgoing) -> Response {
         let tag = |n: u64| format!("\"{EPOCH}.{n}\"");
         let (status, body) = match outgoing.method {
             Method::GET => (200, serde_json::to_value(self.status()).unwrap()),
@@ -90,7 +90,7 @@ impl Endpoint {
             _ => self.write(outgoing),
         };
         let status = StatusCode::from_u16(status).unwrap();
-        Answer { status, retry_after: None, body: body.to_string().into() }
+        Response { status, retry_after: None, body: body.to_string().into() }
     }
 
     fn write(&mut self, outgoing: &Outgoing) -> (u16, serde_json::Value) {

@@ -1,6 +1,6 @@
 //! What a refusal means: what is withheld, so that everything else goes on.
 
-use super::client::Answer;
+use super::client::Response;
 use super::item::{self, Item, OVERHEAD, RuleRecords};
 use super::owners::View;
 use super::room::{self, CLOSED};
@@ -81,7 +81,7 @@ impl Eviction {
 
 impl Publisher {
     /// Whatever nginx refuses, the rest of what was sent goes on.
-    pub(super) fn refused(&mut self, answer: &Answer, sent: Sent, view: &View<'_>) -> Next {
+    pub(super) fn refused(&mut self, answer: &Response, sent: Sent, view: &View<'_>) -> Next {
         let is_about_content = matches!(
             answer.status,
             StatusCode::BAD_REQUEST
@@ -302,7 +302,7 @@ impl Publisher {
     }
 
     /// Sends a refused delta in two parts; a single record is withheld.
-    fn halve(&mut self, patch: Patch, answer: &Answer, is_full: bool, view: &View<'_>) -> Next {
+    fn halve(&mut self, patch: Patch, answer: &Response, is_full: bool, view: &View<'_>) -> Next {
         let single = match parts::halve(patch, is_full) {
             Ok((first, second)) => {
                 self.parts.push_front(second);

@@ -5,12 +5,12 @@ use oxigress_core::model::{HostPattern, Server};
 
 const EPOCH: &str = "00000000000000aa";
 
-fn answer(status: u16, body: serde_json::Value) -> Result<Answer, ClientError> {
+fn answer(status: u16, body: serde_json::Value) -> Result<Response, ClientError> {
     let status = StatusCode::from_u16(status).unwrap();
-    Ok(Answer { status, retry_after: None, body: body.to_string().into() })
+    Ok(Response { status, retry_after: None, body: body.to_string().into() })
 }
 
-fn applied(generation: u64) -> Result<Answer, ClientError> {
+fn applied(generation: u64) -> Result<Response, ClientError> {
     answer(200, serde_json::json!({"epoch": EPOCH, "generation": generation}))
 }
 
@@ -45,7 +45,7 @@ impl Fixture {
         self.publisher.outgoing(&view(&self.snapshot)).unwrap()
     }
 
-    fn answer(&mut self, answer: Result<Answer, ClientError>) -> Next {
+    fn answer(&mut self, answer: Result<Response, ClientError>) -> Next {
         self.publisher.answered(answer, Duration::ZERO, &view(&self.snapshot))
     }
 }

@@ -87,11 +87,11 @@ impl Usage {
 
 /// The endpoints of a Service's port as they are now; with `service_upstream` the Service's own address
 /// stands for them.
-pub fn resolve(world: &World, options: &Options, leads: &BackendRef, usage: Usage) -> Resolved {
+pub fn resolve(world: &World, options: &Options, to: &BackendRef, usage: Usage) -> Resolved {
     let service_upstream = usage == Usage::Http { service_upstream: true };
     let mut resolved = Resolved::default();
-    let key = &leads.service;
-    let text = leads.port.to_string();
+    let key = &to.service;
+    let text = to.port.to_string();
     let lacks =
         |severity, why: String, remedy: String| Some(Lack { severity, why, remedy, cause: None });
     let Some(service) = world.services.get(key) else {
@@ -99,8 +99,7 @@ pub fn resolve(world: &World, options: &Options, leads: &BackendRef, usage: Usag
         return resolved;
     };
     if let Some(external) = &service.external_name {
-        match external_name::resolve(world, options, leads, usage, service, external, &mut resolved)
-        {
+        match external_name::resolve(world, options, to, usage, service, external, &mut resolved) {
             Ok(endpoints) => resolved.endpoints = endpoints,
             Err(lack) => resolved.lack = Some(lack),
         }

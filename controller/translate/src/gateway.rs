@@ -89,7 +89,7 @@ pub struct Built {
     /// The policies that their rules name.
     pub policies: BTreeMap<PolicyId, Arc<Policies>>,
     /// The Services' ports that they lead to.
-    pub leads: BTreeMap<BackendId, RouteBackend>,
+    pub backends: BTreeMap<BackendId, RouteBackend>,
     /// The URLs that their policies name, with a route that is served by each.
     pub urls: BTreeMap<BackendId, BTreeSet<ObjectRef>>,
     /// The certificates of listeners' hosts, each of the first object that shows one for the host.
@@ -124,7 +124,7 @@ pub struct Built {
 #[derive(Clone, Debug, PartialEq)]
 pub struct RouteBackend {
     /// The port.
-    pub leads: BackendRef,
+    pub backend_ref: BackendRef,
     /// How its endpoints are chosen.
     pub balancing: Arc<Balancing>,
     /// The routes that lead to it.
@@ -308,14 +308,14 @@ fn named<'a>(
 impl Built {
     /// Notes where a route leads and what it depends on.
     fn note(&mut self, id: &ObjectRef, route: &CompiledRoute) {
-        for (backend, (leads, balancing)) in &route.leads {
+        for (backend, (backend_ref, balancing)) in &route.backends {
             let new = || RouteBackend {
-                leads: leads.clone(),
+                backend_ref: backend_ref.clone(),
                 balancing: balancing.clone(),
                 routes: BTreeSet::new(),
                 locations: BTreeMap::new(),
             };
-            self.leads.entry(backend.clone()).or_insert_with(new).routes.insert(id.clone());
+            self.backends.entry(backend.clone()).or_insert_with(new).routes.insert(id.clone());
         }
         let services = route.services.iter();
         self.services.extend(services.map(|(key, service)| (key.clone(), service.clone())));

@@ -101,7 +101,7 @@ pub fn parse(
     };
     let mut hosts = Hosts::new();
     if let Some(target) = &ingress.default_backend {
-        claims.default_backend = leads(key, target, "spec.defaultBackend", &mut notes);
+        claims.default_backend = backend_ref(key, target, "spec.defaultBackend", &mut notes);
         if ingress.rules.is_empty() {
             hosts.entry(HostPattern::default_host()).or_default();
         }
@@ -221,7 +221,7 @@ impl Claims {
         notes: &mut Vec<Note>,
     ) -> Option<Claim> {
         let written = path.written();
-        let leads = leads(&self.key, &path.target, &format!("{field}.backend"), notes)?;
+        let backend_ref = backend_ref(&self.key, &path.target, &format!("{field}.backend"), notes)?;
         let is_exact = path.path_type == PathType::Exact;
         let is_regex = !is_exact && is_regex(&self.annotations, written);
         let pattern = match path.path_type {
@@ -253,7 +253,7 @@ impl Claims {
                 && PathPattern::uncompiled(written)
                     .is_ok_and(|as_regex| owner::is_well_known(&as_regex));
         let path = written.into();
-        Some(Claim { pattern, path, leads, is_valid_regex, is_refused, is_well_known })
+        Some(Claim { pattern, path, backend_ref, is_valid_regex, is_refused, is_well_known })
     }
 
     /// What upstream-hash-by takes from paths: where none of them has groups, everybody would go to one endpoint. A canary's
@@ -296,8 +296,8 @@ impl Claims {
     /// of hosts that nobody names.
     fn restrict_to_canary(&mut self, hosts: &mut Hosts) {
         self.is_catch_all = false;
-        if let Some(leads) = self.default_backend.take() {
-            let claim = Claim::root(leads);
+        if let Some(backend_ref) = self.default_backend.take() {
+            let claim = Claim::root(backend_ref);
             hosts.entry(HostPattern::default_host()).or_default().push(claim);
         }
     }
@@ -328,7 +328,12 @@ fn parse_host(written: &str) -> Result<HostPattern, String> {
     }
 }
 
-fn leads(ingress: &Key, target: &Target, field: &str, notes: &mut Vec<Note>) -> Option<BackendRef> {
+fn backend_ref(
+    ingress: &Key,
+    target: &Target,
+    field: &str,
+    notes: &mut Vec<Note>,
+) -> Option<BackendRef> {
     match target {
         Target::Service { name, port } => {
             let service = Key::new(&ingress.namespace, name);

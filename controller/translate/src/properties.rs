@@ -14,7 +14,7 @@ use openssl::nid::Nid;
 use openssl::pkey::PKey;
 use openssl::x509::X509;
 use oxigress_core::model::{HostPattern, Snapshot};
-use oxigress_objects::external_name::{Answer, DnsName, ExternalName};
+use oxigress_objects::external_name::{DnsAnswer, DnsName, ExternalName};
 use oxigress_objects::ingress::{Ingress, IngressClass, Path, PathType, Port, Rule, Target, Tls};
 use oxigress_objects::secret::{Fields, Offer, Pair, Secret};
 use oxigress_objects::service::{
@@ -279,15 +279,15 @@ fn mode() -> impl Strategy<Value = HostOwnership> {
 #[derive(Clone, Debug)]
 enum Step {
     Seen(Seen),
-    Answer(Answer),
+    Answer(DnsAnswer),
 }
 
 /// An object, or what DNS says of the one name; `gateways`: so often one of the Gateway API.
 fn step(gateways: u32) -> impl Strategy<Value = Step> {
     let addresses = vec((1..4u8).prop_map(|last| [127, 0, 0, last].into()), 0..3);
     let answer = (addresses, any::<bool>()).prop_map(|(addresses, is_failure)| match is_failure {
-        true => Answer { failure: Some("gone".into()), ..Answer::default() },
-        false => Answer { addresses, ..Answer::default() },
+        true => DnsAnswer { failure: Some("gone".into()), ..DnsAnswer::default() },
+        false => DnsAnswer { addresses, ..DnsAnswer::default() },
     });
     let of_gateways = gateways::seen().prop_map(Step::Seen);
     prop_oneof![14 => seen().prop_map(Step::Seen), gateways => of_gateways, 1 => answer.prop_map(Step::Answer)]

@@ -382,12 +382,13 @@ impl Translator {
                 notes.extend(about(&claims.key, chosen.notes));
             }
         }
-        let leads =
-            claims.hosts.values().flat_map(|claims| claims.iter()).map(|claim| &claim.leads);
-        let leads: BTreeSet<&BackendRef> = leads.chain(&claims.default_backend).collect();
-        for leads in leads.into_iter().take(MAX_SERVICES) {
+        let backend_ref =
+            claims.hosts.values().flat_map(|claims| claims.iter()).map(|claim| &claim.backend_ref);
+        let backend_ref: BTreeSet<&BackendRef> =
+            backend_ref.chain(&claims.default_backend).collect();
+        for backend_ref in backend_ref.into_iter().take(MAX_SERVICES) {
             let usage = Usage::Http { service_upstream: false };
-            let lack = backend::resolve(world, &self.options, leads, usage).lack;
+            let lack = backend::resolve(world, &self.options, backend_ref, usage).lack;
             let lack = lack.map(|lack| lack.note("requests get 503"));
             // Endpoints are ready a while after everything is created.
             notes.extend(lack.filter(|note| note.severity == Severity::Rejected));

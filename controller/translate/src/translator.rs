@@ -73,7 +73,7 @@ pub struct Translator {
     pub(crate) claimants: BTreeMap<HostPattern, SmallSet<(i64, Key)>>,
     pub(crate) spec_owners: SpecOwners,
     /// The backends that the rules of each host lead to.
-    pub(crate) leads: Relation<HostPattern, HostBackend>,
+    pub(crate) host_backends: Relation<HostPattern, HostBackend>,
     pub(crate) backend_specs: BTreeMap<BackendId, BackendSpec>,
     pub(crate) default_backend: Option<BackendRef>,
     pub(crate) secrets: Relation<HostPattern, Key>,
@@ -127,7 +127,7 @@ impl Translator {
             new_acceptances: BTreeMap::new(),
             claimants: BTreeMap::new(),
             spec_owners: SpecOwners::default(),
-            leads: Relation::default(),
+            host_backends: Relation::default(),
             backend_specs: BTreeMap::new(),
             default_backend: None,
             secrets: Relation::default(),
@@ -173,7 +173,7 @@ impl Translator {
         compact(backends);
         compact(endpoints);
         compact(names);
-        self.leads.compact();
+        self.host_backends.compact();
         self.secrets.compact();
         self.names.compact();
         self.policies.compact();
@@ -414,7 +414,7 @@ impl Translator {
 
     fn put_settings(&mut self) {
         // Without endpoints it would answer 503; the reference answers 404 then.
-        let default_backend = self.default_backend.as_ref().map(|leads| &leads.backend);
+        let default_backend = self.default_backend.as_ref().map(|backend_ref| &backend_ref.backend);
         let has_endpoints = |id: &&BackendId| {
             self.snapshot.endpoints.get(*id).is_some_and(|set| !set.as_slice().is_empty())
         };

@@ -57,7 +57,7 @@ pub use request::{
 };
 pub use stock::{ComplexValue, UpstreamConf};
 pub use upstream::balancer::{Attempt, Balancer, NewUpstream, Outcome, Peer, PeerName};
-pub use upstream::head::{Head, HeadReader, Reader};
+pub use upstream::head::{Head, HeadCallbacks, HeadReader};
 pub use upstream::idle::{Idle, Keeper, Open};
 pub use upstream::rewrite::{Rewriter, Rewritten};
 pub use upstream::trailers::TrailerBounds;

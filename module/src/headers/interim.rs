@@ -8,7 +8,7 @@
 //! status no other comes, and a client would wait for one.
 
 use crate::request::Request;
-use nginx::{Buffer, Head, HeadReader, Reader, TrailerBounds};
+use nginx::{Buffer, Head, HeadCallbacks, HeadReader, TrailerBounds};
 use oxigress_core::http::head_lines::{Counted, HeadLines};
 use oxigress_core::http::interim::{First, first};
 use std::cell::Cell;
@@ -31,7 +31,7 @@ const SMALL: usize = 8 * 1024;
 /// What is kept with a request.
 #[derive(Default)]
 pub struct Interim {
-    reader: Cell<Reader>,
+    callbacks: Cell<HeadCallbacks>,
     /// Interim responses of this attempt.
     count: Cell<u8>,
     /// The lines of the response head of this attempt.
@@ -66,8 +66,8 @@ struct Heads;
 impl HeadReader for Heads {
     const NAME: &'static str = "process_header";
 
-    fn place(request: &nginx::Request) -> Option<&Cell<Reader>> {
-        Some(&Request::of(request)?.interim()?.reader)
+    fn place(request: &nginx::Request) -> Option<&Cell<HeadCallbacks>> {
+        Some(&Request::of(request)?.interim()?.callbacks)
     }
 
     fn come(request: &nginx::Request, buffer: &Buffer) -> Head {

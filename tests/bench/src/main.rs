@@ -1,11 +1,11 @@
 //! `make bench`: measures against the budgets of the design.
 //!
 //! Shape:   a subject ([`instructions`], [`policies`], [`algorithms`], [`scale`], [`throughput`], [`updates`], [`churn`],
-//!          [`restart`], [`memory`], [`files`], [`peers`], [`cluster`]) fills one [`report::Table`]:
+//!          [`restart`], [`memory`], [`files`], [`hostile`], [`peers`], [`cluster`]) fills one [`report::Table`]:
 //!          what was measured, the peer of the same run, the budget, within or not.
 //! Rules:   numbers never fail a run; what could not run does. Everything is told on standard output and
 //!          in `target/bench.md`, with the machine it was measured on.
-//! Input:   `OXIGRESS_BENCH=instructions,policies,algorithms,scale,throughput,updates,churn,restart,memory,files,peers,cluster` chooses
+//! Input:   `OXIGRESS_BENCH=instructions,policies,algorithms,scale,throughput,updates,churn,restart,memory,files,hostile,peers,cluster` chooses
 //!          subjects; without it all run but `peers`.
 
 mod subjects {
@@ -14,6 +14,7 @@ mod subjects {
     pub mod cluster;
     pub mod files;
     pub mod handshakes;
+    pub mod hostile;
     pub mod instructions;
     pub mod memory;
     pub mod peers;
@@ -55,8 +56,8 @@ use anyhow::{Context, Result, bail};
 use measures::{bench, http, machine, probe, report, sample, slow, stretch, usage};
 use programs::{callgrind, conf, configuration, haproxy, manifests, nginx, product, snapshot, wrk};
 use subjects::{
-    algorithms, churn, cluster, files, handshakes, instructions, memory, peers, policies, restart,
-    scale, throughput, updates, webhook,
+    algorithms, churn, cluster, files, handshakes, hostile, instructions, memory, peers, policies,
+    restart, scale, throughput, updates, webhook,
 };
 
 use bench::Bench;
@@ -67,7 +68,7 @@ use std::time::Instant;
 
 type Run = fn(&Bench, &mut Table) -> Result<()>;
 
-const SUBJECTS: [(&str, &str, Run); 13] = [
+const SUBJECTS: [(&str, &str, Run); 14] = [
     ("instructions", "Instructions per request", instructions::run),
     ("policies", "Instructions of policies", policies::run),
     ("algorithms", "Algorithms of balancing", algorithms::run),
@@ -79,6 +80,7 @@ const SUBJECTS: [(&str, &str, Run); 13] = [
     ("memory", "Memory of nginx", memory::run),
     ("webhook", "Admission at 10,000 Ingresses", webhook::run),
     ("files", "From a file's close() to the first request served by it", files::run),
+    ("hostile", "The dearest requests and changes of a tenant", hostile::run),
     ("peers", "Beside ingress-nginx, on 1,000 Ingresses", peers::run),
     ("cluster", "A Kubernetes API server with 10,000 Ingresses", cluster::run),
 ];

@@ -21,7 +21,7 @@ use oxigress_tests::site::{Plan, Site};
 use oxigress_tests::wait::block_on;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The numbers of records in a case.
 const RECORDS: usize = 60;
@@ -45,35 +45,50 @@ fn try_cases(directory: &Directory, cases: usize) -> Result<()> {
     println!("OXIGRESS_SEED={seed}");
     let mut random = Random::new(seed);
     let pair = Certificate::new("a.test", &["a.test"])?;
-    let (mut refused, mut requests) = (0, 0);
+    let mut sum = Effort::default();
     for case in 0..cases {
         let told = || format!("case {case} of OXIGRESS_SEED={seed}");
-        let (bad, sent) = try_case(&site, &pair, &mut random).with_context(told)?;
-        refused += bad;
-        requests += sent;
+        let effort = try_case(&site, &pair, &mut random).with_context(told)?;
+        sum.refused += effort.refused;
+        sum.requests += effort.requests;
+        sum.longest = sum.longest.max(effort.longest);
     }
+    let Effort { refused, requests, longest } = sum;
     println!("{cases} cases: {refused} refused records, {requests} requests");
+    println!("all other records of a change are live after {longest:.0?} at most");
     ensure!(refused > cases, "only {refused} records were refused");
     site.nginx.stop()?;
     site.nginx.check_error_log()
 }
 
-/// How many records were refused in the end, and how many requests it took.
-fn try_case(site: &Site, pair: &Certificate, random: &mut Random) -> Result<(usize, usize)> {
+/// What a case took.
+#[derive(Default)]
+struct Effort {
+    /// How many records were refused in the end.
+    refused: usize,
+    requests: usize,
+    /// The longest time from a change until nothing of it was left to send.
+    longest: Duration,
+}
+
+fn try_case(site: &Site, pair: &Certificate, random: &mut Random) -> Result<Effort> {
     let Address::Unix(socket) = &site.configuration.address else { bail!("no unix socket") };
     let mut client = Client::new(socket.clone());
     let mut publisher = Publisher::new(0);
     let mut old = Snapshot::default();
-    let (mut bad, mut requests) = (BTreeSet::new(), 0);
+    let mut effort = Effort::default();
     for _ in 0..1 + random.below(4) {
         let numbers: Vec<usize> = (0..RECORDS).filter(|_| random.below(2) == 0).collect();
         let (new, refused) = snapshot(&numbers, pair, random)?;
+        let begun = Instant::now();
         publisher.change(Patch::between(&old, &new));
-        requests += drain(&mut publisher, &mut client, &new)?;
+        effort.requests += drain(&mut publisher, &mut client, &new)?;
+        effort.longest = effort.longest.max(begun.elapsed());
         expect(site, &publisher, &new, &refused)?;
-        (old, bad) = (new, refused);
+        effort.refused = refused.len();
+        old = new;
     }
-    Ok((bad.len(), requests))
+    Ok(effort)
 }
 
 /// Records of the numbers, some of them bad, and which these are.

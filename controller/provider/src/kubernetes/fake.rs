@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::{Notify, mpsc};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
-type Answer = Response<
+type FakeResponse = Response<
     Either<Full<Bytes>, StreamBody<UnboundedReceiverStream<Result<Frame<Bytes>, Infallible>>>>,
 >;
 
@@ -166,7 +166,7 @@ impl Fake {
         self.state().requests.iter().filter(|request| request.contains(what)).count()
     }
 
-    async fn answer(&self, path: &str, query: &str) -> Result<Answer, std::io::Error> {
+    async fn answer(&self, path: &str, query: &str) -> Result<FakeResponse, std::io::Error> {
         let query: BTreeMap<_, _> =
             query.split('&').filter_map(|part| part.split_once('=')).collect();
         self.state().requests.push(format!("{path}?{query:?}"));
@@ -207,7 +207,7 @@ impl Fake {
         resource: &str,
         namespace: Option<&str>,
         query: &BTreeMap<&str, &str>,
-    ) -> Answer {
+    ) -> FakeResponse {
         let mut state = self.state();
         let is_lost = state.empty_lists.get_mut(resource).is_some_and(|times| {
             let is_lost = *times > 0;
@@ -233,7 +233,7 @@ impl Fake {
         )
     }
 
-    fn watch(&self, resource: &str, from: u64) -> Answer {
+    fn watch(&self, resource: &str, from: u64) -> FakeResponse {
         let mut state = self.state();
         let (sender, receiver) = mpsc::unbounded_channel();
         if from < state.oldest {
@@ -304,11 +304,11 @@ fn status(code: StatusCode, reason: &str) -> Value {
            "reason": reason, "code": code.as_u16()})
 }
 
-fn failure(code: StatusCode, reason: &str) -> Answer {
+fn failure(code: StatusCode, reason: &str) -> FakeResponse {
     json_answer(code, &status(code, reason))
 }
 
-fn json_answer(code: StatusCode, value: &Value) -> Answer {
+fn json_answer(code: StatusCode, value: &Value) -> FakeResponse {
     let body = Either::Left(Full::new(value.to_string().into()));
     Response::builder().status(code).body(body).unwrap()
 }

@@ -82,7 +82,7 @@ fn bytes_of_owner(own: &Snapshot) -> u64 {
 }
 
 /// Refuses bad rules by their places, up to ten in an answer.
-fn refuse_rules(outgoing: &Outgoing, names_rules: bool) -> Option<Answer> {
+fn refuse_rules(outgoing: &Outgoing, names_rules: bool) -> Option<Response> {
     let body: serde_json::Value = serde_json::from_slice(&outgoing.body).unwrap_or_default();
     let within = if outgoing.method == Method::PUT { "snapshot" } else { "upsert" };
     let tables = ["servers", "listener_servers"];
@@ -106,7 +106,7 @@ fn refuse_rules(outgoing: &Outgoing, names_rules: bool) -> Option<Answer> {
     let others: Vec<_> = faults.collect();
     let body = serde_json::json!({"error": "bad", "pointer": first.pointer, "others": others});
     let status = StatusCode::BAD_REQUEST;
-    Some(Answer { status, retry_after: None, body: body.to_string().into() })
+    Some(Response { status, retry_after: None, body: body.to_string().into() })
 }
 
 fn send_all(

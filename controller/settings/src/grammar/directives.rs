@@ -62,7 +62,8 @@ pub fn each<'d>(directives: &'d [Directive], visit: &mut impl FnMut(&'d Directiv
 
 /// Reads nginx directives, blocks included; nothing is looked up or expanded.
 pub fn parse(text: &str) -> Result<Vec<Directive>, Unreadable> {
-    let mut reader = Reader { rest: text.as_bytes(), line: 1, begins: 1, words: Vec::new() };
+    let mut reader =
+        DirectiveReader { rest: text.as_bytes(), line: 1, begins: 1, words: Vec::new() };
     // The blocks around what is read, outermost first: the directive, and what stands before it beside it.
     let mut around: Vec<(Directive, Vec<Directive>)> = Vec::new();
     let (mut found, mut count) = (Vec::new(), 0);
@@ -110,7 +111,7 @@ enum End {
     Text,
 }
 
-struct Reader<'t> {
+struct DirectiveReader<'t> {
     rest: &'t [u8],
     line: usize,
     /// The line of the statement's first word.
@@ -118,7 +119,7 @@ struct Reader<'t> {
     words: Vec<String>,
 }
 
-impl Reader<'_> {
+impl DirectiveReader<'_> {
     fn refuse<T>(&self, why: &'static str) -> Result<T, Unreadable> {
         Err(Unreadable { line: self.line, why })
     }

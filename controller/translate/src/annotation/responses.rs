@@ -17,7 +17,7 @@ pub fn read(reader: &mut Reader<'_>, policies: &mut Policies) -> Option<BackendR
     headers(reader, policies);
     let default_backend = default_backend(reader);
     errors(reader, policies, default_backend.as_ref());
-    policies.fallback = default_backend.as_ref().map(|leads| leads.backend.clone());
+    policies.fallback = default_backend.as_ref().map(|backend_ref| backend_ref.backend.clone());
     default_backend
 }
 
@@ -81,7 +81,7 @@ fn errors(reader: &mut Reader<'_>, policies: &mut Policies, to: Option<&BackendR
         let codes: Option<std::collections::BTreeSet<u16>> = text.split(',').map(code).collect();
         codes.map(|codes| codes.into_iter().collect())
     });
-    let backend = to.map(|leads| leads.backend.clone());
+    let backend = to.map(|backend_ref| backend_ref.backend.clone());
     match (codes, &mut policies.errors) {
         (Some(codes), errors) => *errors = Some(Errors { codes, backend, own_only }),
         (None, Some(errors)) if backend.is_some() => errors.backend = backend,

@@ -19,13 +19,13 @@ use std::num::NonZeroU16;
 pub fn resolve(
     world: &World,
     options: &Options,
-    leads: &BackendRef,
+    backend_ref: &BackendRef,
     usage: Usage,
     service: &Service,
     external: &ExternalName,
     resolved: &mut Resolved,
 ) -> Result<EndpointSet, Lack> {
-    let key = &leads.service;
+    let key = &backend_ref.service;
     let rejected = |why: String, remedy: &str| Err(rejected(why, remedy));
     if options.disable_svc_external_name {
         let why = format!(
@@ -33,8 +33,8 @@ pub fn resolve(
         );
         return rejected(why, "name a Service with endpoints");
     }
-    let Some(port) = port(service, &leads.port, usage) else {
-        let why = format!("Service {key} has no {} port {}", usage.protocol(), leads.port);
+    let Some(port) = port(service, &backend_ref.port, usage) else {
+        let why = format!("Service {key} has no {} port {}", usage.protocol(), backend_ref.port);
         return rejected(why, "add it to spec.ports or use its number");
     };
     let addresses = match external {
@@ -56,7 +56,10 @@ pub fn resolve(
         return rejected(why, "name another host or port");
     }
     EndpointSet::new(endpoints).or_else(|refused| {
-        rejected(format!("Service {key} port {}: {refused}", leads.port), "use fewer addresses")
+        rejected(
+            format!("Service {key} port {}: {refused}", backend_ref.port),
+            "use fewer addresses",
+        )
     })
 }
 

@@ -25,7 +25,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug, PartialEq)]
 pub struct BackendSpec {
     /// The Service's port that requests go to.
-    pub leads: BackendRef,
+    pub backend_ref: BackendRef,
     /// What sets it apart from the others of that port; None: the backend that they share.
     pub own: Option<Box<Override>>,
 }
@@ -61,13 +61,13 @@ impl HostBackend {
 
 impl BackendSpec {
     /// The backend that all share that say nothing else.
-    pub fn shared(leads: &BackendRef) -> Self {
-        BackendSpec { leads: leads.clone(), own: None }
+    pub fn shared(backend_ref: &BackendRef) -> Self {
+        BackendSpec { backend_ref: backend_ref.clone(), own: None }
     }
 
     /// Makes a backend that others of the port do not share.
-    pub fn own(leads: &BackendRef, own: Override) -> Self {
-        BackendSpec { leads: leads.clone(), own: Some(Box::new(own)) }
+    pub fn own(backend_ref: &BackendRef, own: Override) -> Self {
+        BackendSpec { backend_ref: backend_ref.clone(), own: Some(Box::new(own)) }
     }
 
     /// It takes a part of another backend's requests.
@@ -82,7 +82,7 @@ impl BackendSpec {
         settings: &Settings,
         locations: BTreeMap<String, Vec<String>>,
     ) -> Backend {
-        let Key { namespace, name } = &self.leads.service;
+        let Key { namespace, name } = &self.backend_ref.service;
         let affinity = balancing.affinity.clone().map(|mut affinity| {
             affinity.cookie.locations = locations;
             Box::new(affinity)
@@ -94,7 +94,7 @@ impl BackendSpec {
             None => (Vec::new(), None),
         };
         Backend {
-            name: is_named.then(|| format!("{namespace}-{name}-{}", self.leads.port)),
+            name: is_named.then(|| format!("{namespace}-{name}-{}", self.backend_ref.port)),
             algorithm: balancing.algorithm.unwrap_or(settings.load_balance),
             hash_by: balancing.hash_by.clone(),
             affinity,
@@ -153,18 +153,18 @@ impl SpecOwners {
     pub fn backend_of(
         &self,
         by: &Claims,
-        leads: &BackendRef,
+        backend_ref: &BackendRef,
     ) -> Result<(BackendId, BackendSpec), Invalid> {
-        let own = match (by.balancing(), self.first(&leads.backend)) {
+        let own = match (by.balancing(), self.first(&backend_ref.backend)) {
             (Some(word), first) if first != Some(word) => Some(word.clone()),
             (None, Some(first)) => without_captures(by, first),
             _ => None,
         };
         let Some(balancing) = own else {
-            return Ok((leads.backend.clone(), BackendSpec::shared(leads)));
+            return Ok((backend_ref.backend.clone(), BackendSpec::shared(backend_ref)));
         };
-        let id = BackendId::parse(format!("{}//ingress/{}", leads.backend, by.key.name))?;
-        Ok((id, BackendSpec::own(leads, Override { balancing, ..Override::default() })))
+        let id = BackendId::parse(format!("{}//ingress/{}", backend_ref.backend, by.key.name))?;
+        Ok((id, BackendSpec::own(backend_ref, Override { balancing, ..Override::default() })))
     }
 
     /// How endpoints of a backend are chosen: its own word, or that of the port's oldest Ingress.

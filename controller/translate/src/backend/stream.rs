@@ -22,7 +22,7 @@ pub struct Entry {
     /// What stands in nginx.conf of it.
     pub listener: Listener,
     /// The Service's port that requests go to.
-    pub leads: BackendRef,
+    pub backend_ref: BackendRef,
 }
 
 /// Reads one map; what is wrong is noted, the rest is served.
@@ -92,7 +92,7 @@ fn entry(
         Protocol::Tcp => StreamPort::Tcp(number),
         Protocol::Udp => StreamPort::Udp(number),
     };
-    Ok((at, Entry { listener, leads: BackendRef { service, port, backend } }))
+    Ok((at, Entry { listener, backend_ref: BackendRef { service, port, backend } }))
 }
 
 /// The name of an object or a port.
@@ -102,9 +102,12 @@ fn is_name(text: &str) -> bool {
 }
 
 /// What ingress-nginx calls the backend.
-pub fn upstream_name(protocol: Protocol, leads: &BackendRef) -> String {
+pub fn upstream_name(protocol: Protocol, backend_ref: &BackendRef) -> String {
     let word = protocol.to_string().to_ascii_lowercase();
-    format!("{word}-{}-{}-{}", leads.service.namespace, leads.service.name, leads.port)
+    format!(
+        "{word}-{}-{}-{}",
+        backend_ref.service.namespace, backend_ref.service.name, backend_ref.port
+    )
 }
 
 /// The protocol of a port.
@@ -124,7 +127,7 @@ mod tests {
             Options { reserved_ports: [(80, "--http-port")].into(), ..Options::default() };
         let (_, entry) = entry(key, value, protocol, &options)?;
         let Listener { takes_proxy, sends_proxy, .. } = entry.listener;
-        Ok((takes_proxy, sends_proxy, entry.leads.backend.to_string()))
+        Ok((takes_proxy, sends_proxy, entry.backend_ref.backend.to_string()))
     }
 
     #[test]

@@ -110,7 +110,7 @@ pub struct Outcome {
     /// The policies that rules of its routes name, each with one that says so.
     pub named: BTreeMap<PolicyId, ObjectRef>,
     /// Where its rules lead.
-    pub led: BTreeSet<BackendId>,
+    pub used_backends: BTreeSet<BackendId>,
     /// Whose it is.
     pub owner: Option<PlaceOwner>,
 }
@@ -395,7 +395,7 @@ impl Outcome {
     /// Notes what the rules of an object of this kind name.
     pub fn note_rules(&mut self, kind: Kind, rules: &[Rule]) {
         for rule in rules {
-            self.led.extend(rule.backend.clone());
+            self.used_backends.extend(rule.backend.clone());
             let key = || Key::new(&rule.origin.namespace, &rule.origin.ingress);
             let named = rule.policies.clone().filter(|_| kind.is_route());
             self.named.extend(named.map(|id| (id, ObjectRef::new(kind, key()))));

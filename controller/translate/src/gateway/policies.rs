@@ -255,7 +255,7 @@ fn read(
         limits.owner = format!("Policy {key}");
     }
     let default_backend = annotations.default_backend.as_ref().and_then(of_routes);
-    let id = default_backend.as_ref().map(|leads| leads.backend.clone());
+    let id = default_backend.as_ref().map(|backend_ref| backend_ref.backend.clone());
     policies.fallback.clone_from(&id);
     if let Some(errors) = &mut policies.errors {
         errors.backend = id;
@@ -312,10 +312,10 @@ fn fields(policy: &Policy) -> Fields {
 }
 
 /// The same backend as routes have it.
-fn of_routes(leads: &BackendRef) -> Option<BackendRef> {
-    let BackendRef { service, port, .. } = leads;
+fn of_routes(backend_ref: &BackendRef) -> Option<BackendRef> {
+    let BackendRef { service, port, .. } = backend_ref;
     let backend = BackendId::parse(format!("{service}/{port}//route")).ok()?;
-    Some(BackendRef { backend, ..leads.clone() })
+    Some(BackendRef { backend, ..backend_ref.clone() })
 }
 
 /// What is said of an annotation, as it is said of a field.

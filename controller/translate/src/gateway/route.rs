@@ -60,7 +60,7 @@ pub struct CompiledRoute {
     /// The Services of other namespaces that it names, which ReferenceGrants decide about.
     pub asked: BTreeSet<Key>,
     /// The Services' ports that it leads to, and how their endpoints are chosen.
-    pub leads: BTreeMap<BackendId, (BackendRef, Arc<Balancing>)>,
+    pub backends: BTreeMap<BackendId, (BackendRef, Arc<Balancing>)>,
     /// The Policies that its rules name.
     pub policies: Named,
     /// What the Policies say and cannot be honoured.
@@ -91,7 +91,7 @@ impl CompiledRoute {
 
     /// Whether sessions of a backend stay with their endpoints.
     pub fn is_sticky(&self, backend: &BackendId) -> bool {
-        self.leads.get(backend).is_some_and(|(_, balancing)| balancing.affinity.is_some())
+        self.backends.get(backend).is_some_and(|(_, balancing)| balancing.affinity.is_some())
     }
 
     /// How many rules it has at a listener, one for each share.
@@ -113,11 +113,11 @@ pub struct CompiledRule {
     /// What else a request has; without a weight.
     pub selection: Selection,
     /// What is done with its requests.
-    pub answer: Arc<Answer>,
+    pub answer: Arc<RuleAction>,
 }
 
 /// What is done with the requests of a rule: one for all its matches, unless it depends on their paths.
-pub struct Answer {
+pub struct RuleAction {
     /// Who serves, by weight; more than one share the requests.
     pub targets: Vec<Target>,
     /// The redirect that answers, with policies of its own.
@@ -133,7 +133,7 @@ pub struct Target {
     /// Its share.
     pub weight: u32,
     /// Who serves; `None`: the policies answer.
-    pub leads: Option<BackendRef>,
+    pub backend_ref: Option<BackendRef>,
     /// What is done with the requests.
     pub policies: Arc<Policies>,
 }
@@ -159,7 +159,7 @@ pub fn rules(
     let references = route.spec.rules.iter().flat_map(|rule| rule.references());
     compiled.asked = references.filter_map(foreign).collect();
     for (place, rule) in route.spec.rules.iter().enumerate() {
-        let mut reader = Reader {
+        let mut reader = RouteReader {
             world,
             settings,
             tls,
@@ -181,7 +181,7 @@ pub fn rules(
     compiled
 }
 
-struct Reader<'a, 'w> {
+struct RouteReader<'a, 'w> {
     world: &'w World,
     settings: &'a Settings,
     tls: &'a TlsPolicies<'w>,
@@ -192,7 +192,7 @@ struct Reader<'a, 'w> {
     namespace: &'a mut Allowance,
 }
 
-impl Reader<'_, '_> {
+impl RouteReader<'_, '_> {
     /// Either all of a rule is served or nothing of it.
     fn rule(&mut self, rule: &HttpRouteRule) -> Result<(), String> {
         if rule.session_persistence.is_some() {
@@ -229,15 +229,17 @@ impl Reader<'_, '_> {
         for reference in &rule.backend_refs {
             let weight = reference.weight.unwrap_or(1);
             let weight = u32::try_from(weight).map_err(|_| "backendRefs: a weight is negative")?;
-            let leads = match self.resolve(reference) {
-                Ok((leads, _)) => Some(leads),
+            let backend_ref = match self.resolve(reference) {
+                Ok((backend_ref, _)) => Some(backend_ref),
                 Err(condition) => {
                     self.unresolved(condition);
                     None
                 }
             };
-            leads.iter().for_each(|leads| self.lead(leads, &Arc::default()));
-            targets.push(Target { weight, leads, policies: Arc::default() });
+            backend_ref
+                .iter()
+                .for_each(|backend_ref| self.add_backend(backend_ref, &Arc::default()));
+            targets.push(Target { weight, backend_ref, policies: Arc::default() });
         }
         let path = PathPattern::prefix("/").map_err(|why| why.to_string())?;
         let (written, selection) = (String::new(), Selection::default());
@@ -245,7 +247,7 @@ impl Reader<'_, '_> {
             path,
             written,
             selection,
-            answer: Arc::new(Answer { targets, redirect: None }),
+            answer: Arc::new(RuleAction { targets, redirect: None }),
         });
         Ok(())
     }
@@ -255,17 +257,17 @@ impl Reader<'_, '_> {
         rule: &HttpRouteRule,
         path: &PathPattern,
         written: &str,
-    ) -> Result<Answer, String> {
+    ) -> Result<RuleAction, String> {
         work::count(Step::Filters);
         let policy = match self.policy(rule) {
             Ok(policy) => policy,
             Err(condition) => {
                 self.unresolved(condition);
-                return Ok(Answer { targets: vec![self.failing(1)], redirect: None });
+                return Ok(RuleAction { targets: vec![self.failing(1)], redirect: None });
             }
         };
         if policy.as_ref().is_some_and(|policy| policy.is_closed) {
-            return Ok(Answer { targets: vec![answering(1, 503)], redirect: None });
+            return Ok(RuleAction { targets: vec![answering(1, 503)], redirect: None });
         }
         let defaults = &self.settings.defaults;
         let said = policy.as_ref().map_or(&defaults.policies, |policy| &policy.policies);
@@ -283,11 +285,11 @@ impl Reader<'_, '_> {
             Err(Refusal::Unsupported(why)) => return Err(why),
             Err(Refusal::Unresolved(why)) => {
                 self.unresolved(Condition::no("ResolvedRefs", "InvalidKind", why));
-                return Ok(Answer { targets: vec![self.failing(1)], redirect: None });
+                return Ok(RuleAction { targets: vec![self.failing(1)], redirect: None });
             }
         };
         if let Some(redirect) = redirect {
-            return Ok(Answer { targets: Vec::new(), redirect: Some((redirect, policies)) });
+            return Ok(RuleAction { targets: Vec::new(), redirect: Some((redirect, policies)) });
         }
         let (mut targets, mut common) = (Vec::new(), Common::of(policies));
         let balancing = self.balancing(rule, policy.as_deref());
@@ -302,7 +304,7 @@ impl Reader<'_, '_> {
         if targets.is_empty() {
             targets.push(self.failing(1));
         }
-        Ok(Answer { targets, redirect: None })
+        Ok(RuleAction { targets, redirect: None })
     }
 
     fn target(
@@ -312,8 +314,8 @@ impl Reader<'_, '_> {
         path: &PathPattern,
         common: &mut Common,
     ) -> Result<Target, String> {
-        let (leads, spoken) = match self.resolve(reference) {
-            Ok((leads, Some(spoken))) => (leads, spoken),
+        let (backend_ref, spoken) = match self.resolve(reference) {
+            Ok((backend_ref, Some(spoken))) => (backend_ref, spoken),
             // Its policy says why.
             Ok((_, None)) => return Ok(self.failing(weight)),
             Err(condition) => {
@@ -343,7 +345,7 @@ impl Reader<'_, '_> {
                 }
             }
         }
-        Ok(Target { weight, leads: Some(leads), policies })
+        Ok(Target { weight, backend_ref: Some(backend_ref), policies })
     }
 
     /// Adds the copies that filters ask for. Without the server of a copy all else is served.
@@ -354,8 +356,8 @@ impl Reader<'_, '_> {
     ) -> Result<(), String> {
         for filter in filters.iter().filter_map(|filter| filter.request_mirror.as_ref()) {
             let share = filter::share(filter)?;
-            let leads = match self.resolve(&filter.backend_ref) {
-                Ok((leads, Some(spoken))) if spoken == Spoken::default() => leads,
+            let backend_ref = match self.resolve(&filter.backend_ref) {
+                Ok((backend_ref, Some(spoken))) if spoken == Spoken::default() => backend_ref,
                 Ok(_) => {
                     let why = "filters: requestMirror: copies speak HTTP/1.1 without TLS alone";
                     return Err(why.into());
@@ -365,11 +367,13 @@ impl Reader<'_, '_> {
                     continue;
                 }
             };
-            self.lead(&leads, &Arc::default());
-            let host =
-                HeaderValue::parse(format!("{}.{}", leads.service.name, leads.service.namespace));
+            self.add_backend(&backend_ref, &Arc::default());
+            let host = HeaderValue::parse(format!(
+                "{}.{}",
+                backend_ref.service.name, backend_ref.service.namespace
+            ));
             let to = AuthHost {
-                backend: leads.backend,
+                backend: backend_ref.backend,
                 host: host.map_err(|why| why.to_string())?,
                 variable_host: None,
                 https: false,
@@ -392,21 +396,21 @@ impl Reader<'_, '_> {
     ) -> Result<(BackendRef, Option<Spoken>), Condition> {
         let services = &mut self.compiled.services;
         let resolved = target::resolve(self.world, self.id, reference, services)?;
-        let Resolved { leads, port } = resolved;
+        let Resolved { backend_ref, port } = resolved;
         if !self.id.kind.is_of_requests() {
-            return Ok((leads, Some(Spoken::default())));
+            return Ok((backend_ref, Some(Spoken::default())));
         }
-        let tls = self.tls.to_endpoints(&leads.service, &port.name);
-        let at = (leads.service.clone(), port.name.clone());
+        let tls = self.tls.to_endpoints(&backend_ref.service, &port.name);
+        let at = (backend_ref.service.clone(), port.name.clone());
         self.compiled.tls.insert(at, tls.clone());
-        let spoken = Spoken::of(&port, self.id.kind, &leads.service, tls)?;
-        Ok((leads, spoken))
+        let spoken = Spoken::of(&port, self.id.kind, &backend_ref.service, tls)?;
+        Ok((backend_ref, spoken))
     }
 
     /// Notes that the route leads to a Service.
-    fn lead(&mut self, leads: &BackendRef, balancing: &Arc<Balancing>) {
-        let new = || (leads.clone(), balancing.clone());
-        self.compiled.leads.entry(leads.backend.clone()).or_insert_with(new);
+    fn add_backend(&mut self, backend_ref: &BackendRef, balancing: &Arc<Balancing>) {
+        let new = || (backend_ref.clone(), balancing.clone());
+        self.compiled.backends.entry(backend_ref.backend.clone()).or_insert_with(new);
     }
 
     /// The first thing counts.
@@ -423,5 +427,5 @@ impl Reader<'_, '_> {
 /// A share that is answered with a status.
 fn answering(weight: u32, code: u16) -> Target {
     let policies = Policies { denied: Some(code), ..Policies::default() };
-    Target { weight, leads: None, policies: Arc::new(policies) }
+    Target { weight, backend_ref: None, policies: Arc::new(policies) }
 }

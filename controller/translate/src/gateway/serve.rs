@@ -136,13 +136,13 @@ impl Serving {
         built: &mut Built,
     ) -> Refused {
         self.add_listeners(gateways, built);
-        let (mut named, mut led) = (BTreeMap::new(), BTreeSet::new());
+        let (mut named, mut used) = (BTreeMap::new(), BTreeSet::new());
         let mut keep = |outcome: &Outcome, places: &[ListenerHost], built: &mut Built| {
             let owner = outcome.owner.iter().cycle();
             built.owners.extend(places.iter().cloned().zip(owner.cloned()));
             built.notes.extend(outcome.notes.iter().cloned());
             named.extend(outcome.named.iter().map(|(id, by)| (id.clone(), by.clone())));
-            led.extend(outcome.led.iter().cloned());
+            used.extend(outcome.used_backends.iter().cloned());
         };
         let parents = std::mem::take(&mut self.parents);
         for (at, mut ranked) in std::mem::take(&mut self.hosts) {
@@ -173,8 +173,8 @@ impl Serving {
         let sessions = std::mem::take(&mut self.sessions);
         sessions.finish(options, beside, gateways, &mut refused, built);
         let targets = built.sessions.values().flat_map(|route| &route.targets);
-        led.extend(targets.filter_map(|target| target.backend.clone()));
-        self.keep_named(&named, led, built);
+        used.extend(targets.filter_map(|target| target.backend.clone()));
+        self.keep_named(&named, used, built);
         refused
     }
 
@@ -226,21 +226,21 @@ impl Serving {
     fn keep_named(
         mut self,
         named: &BTreeMap<PolicyId, ObjectRef>,
-        mut led: BTreeSet<BackendId>,
+        mut used: BTreeSet<BackendId>,
         built: &mut Built,
     ) {
         built.notes.extend(self.room.notes());
         self.policies.retain(|id, _| named.contains_key(id));
         for (id, policies) in &self.policies {
             let Some(route) = named.get(id) else { continue };
-            led.extend(policies.backends().cloned());
+            used.extend(policies.backends().cloned());
             for url in urls(policies) {
                 built.urls.entry(url.clone()).or_default().insert(route.clone());
             }
         }
-        built.leads.retain(|id, _| led.contains(id));
+        built.backends.retain(|id, _| used.contains(id));
         for (id, locations) in self.sticky {
-            if let Some(backend) = built.leads.get_mut(&id) {
+            if let Some(backend) = built.backends.get_mut(&id) {
                 backend.locations = locations;
             }
         }

@@ -1,7 +1,7 @@
 //! The rules of a route as a listener serves them.
 
 use super::filter;
-use super::route::{Answer, CompiledRoute, CompiledRule, Target};
+use super::route::{CompiledRoute, CompiledRule, RuleAction, Target};
 use super::state::ListenerState;
 use super::work::{self, Step};
 use crate::host::merge::Ids;
@@ -55,9 +55,11 @@ pub fn served(key: &Key, compiled: &CompiledRoute, listener: &ListenerState<'_>)
     for rule in &compiled.rules {
         let (targets, ids) = made.of(rule, listener);
         let shares = targets.len() > 1;
-        let leads = targets.iter().filter_map(|target| target.leads.as_ref());
-        let sticky = leads.filter(|leads| compiled.is_sticky(&leads.backend));
-        served.sticky.extend(sticky.map(|leads| (leads.backend.clone(), rule.written.clone())));
+        let backend_ref = targets.iter().filter_map(|target| target.backend_ref.as_ref());
+        let sticky = backend_ref.filter(|backend_ref| compiled.is_sticky(&backend_ref.backend));
+        served
+            .sticky
+            .extend(sticky.map(|backend_ref| (backend_ref.backend.clone(), rule.written.clone())));
         let rules = targets.iter().zip(ids).map(|(target, id)| {
             let weight = shares.then_some(target.weight);
             let selection = Selection { weight, ..rule.selection.clone() };
@@ -65,7 +67,7 @@ pub fn served(key: &Key, compiled: &CompiledRoute, listener: &ListenerState<'_>)
             served.policies.extend(id.clone().map(|id| (id, target.policies.clone())));
             Rule {
                 path: rule.path.clone(),
-                backend: target.leads.as_ref().map(|leads| leads.backend.clone()),
+                backend: target.backend_ref.as_ref().map(|backend_ref| backend_ref.backend.clone()),
                 origin: origin(key, target, &rule.written),
                 policy: Policy { is_strict: true, ..Policy::default() },
                 policies: id.clone(),
@@ -81,7 +83,7 @@ pub fn served(key: &Key, compiled: &CompiledRoute, listener: &ListenerState<'_>)
 
 /// The targets of answers, with their ids: many matches have one answer.
 #[derive(Default)]
-struct Made<'r>(BTreeMap<*const Answer, Known<'r>>);
+struct Made<'r>(BTreeMap<*const RuleAction, Known<'r>>);
 
 struct Known<'r> {
     targets: Cow<'r, [Target]>,
@@ -146,16 +148,18 @@ fn redirected(
         Ok(to) => policies.redirect_to = Some(to),
         Err(_) => policies.denied = Some(500),
     }
-    Target { weight: 1, leads: None, policies: Arc::new(policies) }
+    Target { weight: 1, backend_ref: None, policies: Arc::new(policies) }
 }
 
 fn origin(key: &Key, target: &Target, path: &str) -> Origin {
-    let leads = target.leads.as_ref();
+    let backend_ref = target.backend_ref.as_ref();
     Origin {
         namespace: key.namespace.to_string(),
         ingress: key.name.to_string(),
-        service: leads.map(|leads| leads.service.name.to_string()).unwrap_or_default(),
-        port: leads.map(|leads| leads.port.to_string()).unwrap_or_default(),
+        service: backend_ref
+            .map(|backend_ref| backend_ref.service.name.to_string())
+            .unwrap_or_default(),
+        port: backend_ref.map(|backend_ref| backend_ref.port.to_string()).unwrap_or_default(),
         path: path.into(),
     }
 }

@@ -196,7 +196,7 @@ fn targets(known: &KnownRoute) -> Arc<[SessionTarget]> {
     let all = known.compiled.rules.iter().flat_map(|rule| &rule.answer.targets);
     let all = all.map(|target| SessionTarget {
         weight: target.weight,
-        backend: target.leads.as_ref().map(|leads| leads.backend.clone()),
+        backend: target.backend_ref.as_ref().map(|backend_ref| backend_ref.backend.clone()),
     });
     all.filter(|target| target.weight > 0).collect()
 }

@@ -41,7 +41,7 @@ pub fn is_granted(
 /// What a reference means.
 pub struct Resolved {
     /// The Service's port.
-    pub leads: BackendRef,
+    pub backend_ref: BackendRef,
     /// The same as the Service has it.
     pub port: ServicePort,
 }
@@ -94,8 +94,8 @@ pub fn resolve(
     // Not the one of Ingresses, whose annotations say how it balances.
     match BackendId::parse(format!("{service}/{number}//{of}")) {
         Ok(backend) => {
-            let leads = BackendRef { service, port: Port::Number(number), backend };
-            Ok(Resolved { leads, port: port.clone() })
+            let backend_ref = BackendRef { service, port: Port::Number(number), backend };
+            Ok(Resolved { backend_ref, port: port.clone() })
         }
         Err(why) => refuse("BackendNotFound", why.to_string()),
     }

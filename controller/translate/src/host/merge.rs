@@ -38,7 +38,7 @@ pub struct MergedHost {
     /// Where its TLS connections go unread.
     pub passthrough: Option<BackendId>,
     /// Which backends its rules lead to.
-    pub leads: BTreeSet<HostBackend>,
+    pub backends: BTreeSet<HostBackend>,
     /// The specifications of these backends.
     pub backend_specs: BTreeMap<BackendId, BackendSpec>,
     /// What is decided per request, by the ids that its rules name.
@@ -202,7 +202,7 @@ struct Merge<'a> {
 /// Who has a path, and the canaries that joined.
 struct Winner<'a> {
     by: &'a Claims,
-    leads: Option<&'a BackendRef>,
+    backend_ref: Option<&'a BackendRef>,
     path: &'a str,
     policy: Policy,
     policies: Arc<Policies>,
@@ -267,7 +267,7 @@ impl<'a> Merge<'a> {
         let mut policy = by.policy(&claim.path, self.settings);
         policy.yields = !is_owner && is_regex;
         let policies = by.policies(&claim.path, self.settings);
-        self.insert(by, pattern, Some(&claim.leads), &claim.path, policy, policies);
+        self.insert(by, pattern, Some(&claim.backend_ref), &claim.path, policy, policies);
     }
 
     /// Says that another claim, of `winner`, has the place already.
@@ -360,12 +360,12 @@ impl<'a> Merge<'a> {
             };
             let id = ids.of(&policies);
             self.take_policies(winner, id.as_ref(), policies);
-            let backend = match (closer, winner.leads) {
+            let backend = match (closer, winner.backend_ref) {
                 (Some(by), _) => Some(by.closed_backend()),
-                (None, Some(leads)) => Some(self.backend(winner.by, leads, winner)),
+                (None, Some(backend_ref)) => Some(self.backend(winner.by, backend_ref, winner)),
                 (None, None) => None,
             };
-            let origin = winner.by.origin(winner.leads, winner.path);
+            let origin = winner.by.origin(winner.backend_ref, winner.path);
             let policy = winner.policy.clone();
             Rule { path: pattern.clone(), backend, origin, policy, policies: id, selection: None }
         });
@@ -390,9 +390,9 @@ impl<'a> Merge<'a> {
         self.merged.urls.extend(urls.map(|url| (url.clone(), winner.by.key.clone())));
         let errors = policies.errors.as_ref().and_then(|errors| errors.backend.as_ref());
         if (policies.fallback.is_some() || errors.is_some())
-            && let Some(leads) = winner.by.fallback()
+            && let Some(to) = winner.by.fallback()
         {
-            self.lead(leads.backend.clone(), BackendSpec::shared(leads), winner.by, "");
+            self.add_backend(to.backend.clone(), BackendSpec::shared(to), winner.by, "");
         }
         self.merged.policies.insert(id.clone(), policies);
     }

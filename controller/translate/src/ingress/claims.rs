@@ -45,7 +45,7 @@ pub struct Claim {
     /// The text as the Ingress writes it.
     pub path: String,
     /// The Service's port that requests go to.
-    pub leads: BackendRef,
+    pub backend_ref: BackendRef,
     /// It can be a regular expression too, where another Ingress makes all paths of the host such.
     pub is_valid_regex: bool,
     /// Its regular expression is not served: what it begins with answers 503, where nobody else claims that.
@@ -55,13 +55,13 @@ pub struct Claim {
 }
 
 impl Claim {
-    pub(super) fn root(leads: BackendRef) -> Self {
+    pub(super) fn root(backend_ref: BackendRef) -> Self {
         let pattern = PathPattern::Prefix(String::new());
         let path = "/".into();
         Claim {
             pattern,
             path,
-            leads,
+            backend_ref,
             is_valid_regex: true,
             is_refused: false,
             is_well_known: false,
@@ -98,10 +98,14 @@ impl Claims {
 
     /// The Services' ports whose balancing it has a say in.
     pub fn ports(&self) -> BTreeSet<&BackendId> {
-        let claims = self.hosts.values().flat_map(|claims| claims.iter()).map(|claim| &claim.leads);
+        let claims =
+            self.hosts.values().flat_map(|claims| claims.iter()).map(|claim| &claim.backend_ref);
         match self.canary() {
             Some(_) => BTreeSet::new(),
-            None => claims.chain(&self.default_backend).map(|leads| &leads.backend).collect(),
+            None => claims
+                .chain(&self.default_backend)
+                .map(|backend_ref| &backend_ref.backend)
+                .collect(),
         }
     }
 
@@ -177,13 +181,15 @@ impl Claims {
         self.annotations.default_backend.as_ref()
     }
 
-    /// Names for logs; `leads` and `path` are what the rule comes from.
-    pub fn origin(&self, leads: Option<&BackendRef>, path: &str) -> Origin {
+    /// Names for logs; `backend_ref` and `path` are what the rule comes from.
+    pub fn origin(&self, backend_ref: Option<&BackendRef>, path: &str) -> Origin {
         Origin {
             namespace: self.key.namespace.to_string(),
             ingress: self.key.name.to_string(),
-            service: leads.map(|leads| leads.service.name.to_string()).unwrap_or_default(),
-            port: leads.map(|leads| leads.port.to_string()).unwrap_or_default(),
+            service: backend_ref
+                .map(|backend_ref| backend_ref.service.name.to_string())
+                .unwrap_or_default(),
+            port: backend_ref.map(|backend_ref| backend_ref.port.to_string()).unwrap_or_default(),
             path: path.into(),
         }
     }

@@ -40,7 +40,7 @@ const RULE: u64 = 5_000;
 const BYTE: u64 = 5;
 /// What reading a rule of a route costs, once for each match and backend.
 const ROUTE_RULE: u64 = 12_000;
-/// What a byte of a route's filters costs: it is copied, checked, and digested with its policies.
+/// What a byte of a route's filters, or of a server-snippet, costs: it is copied, checked, and digested with policies.
 const BYTE_OF_FILTERS: u64 = 10;
 /// What comparing a host name of a route with a listener costs.
 const PLACE: u64 = 200;
@@ -137,6 +137,7 @@ impl<'a> Prices<'a> {
                     + rules * RULE
                     + (hosts + self.below_ingress(&id.key, new)) * HOST
                     + self.bytes_named(&id.key, new) * BYTE
+                    + self.bytes_inherited(&id.key, new) * BYTE_OF_FILTERS
                     + budget::price_by(new, self.prefix(), |_, text| Ok(price_of_reading(text)))
             }
             Object::Secret(new) => {
@@ -323,6 +324,22 @@ impl<'a> Prices<'a> {
         });
         let all: BTreeSet<ObjectRef> = old.chain(new).collect();
         all.iter().map(|object| self.bytes_of(object)).sum()
+    }
+
+    /// The bytes of server-snippets that are copied when the hosts of an Ingress are merged again: for each host the longest
+    /// of its Ingresses', once for each of these.
+    fn bytes_inherited(&self, key: &Key, new: &Ingress) -> u64 {
+        let name = format!("{}/server-snippet", self.prefix());
+        let bytes_of = |ingress: &Ingress| ingress.annotations.get(&name).map_or(0, |t| t.len());
+        let on_host = |host: &HostPattern| {
+            let others = self.translator.claimants_of(host).filter(|other| *other != key);
+            let others = others.filter_map(|other| self.world.ingresses.get(other));
+            let (count, longest) = others.fold((1, bytes_of(new)), |(count, longest), other| {
+                (count + 1, longest.max(bytes_of(other)))
+            });
+            count * longest as u64
+        };
+        self.translator.hosts_named_by(key, new).iter().map(on_host).sum()
     }
 
     fn bytes_of(&self, object: &ObjectRef) -> u64 {

@@ -412,6 +412,25 @@ fn plain_paths_cost_too_and_those_that_others_have_on_the_same_host() {
 }
 
 #[test]
+fn a_server_snippet_costs_its_bytes_for_each_ingress_of_the_host() {
+    let mut bench = Bench::new();
+    let named = |number: usize| plain("a", &format!("i{number}"), &number.to_string(), 1);
+    bench.apply((1..100).map(named));
+    let (id, object) = plain("a", "small", "x", 1);
+    let object = object.unwrap();
+    let before = bench.price(&id, &object);
+    let Some(Object::Ingress(ingress)) = named(0).1 else { panic!("an Ingress") };
+    let text = "add_header A b;\n".repeat(1_000);
+    let first = annotated((*ingress).clone(), &[("x.io/server-snippet", &text)]);
+    let own = bench.price(&named(0).0, one(first.clone()).as_ref().unwrap());
+    bench.apply([(named(0).0, one(first))]);
+    let after = bench.price(&id, &object);
+    let copied = 16_000 * 100 * 10;
+    assert!(after >= before + copied, "{after}: {before} and 16,000 bytes a hundred times");
+    assert!(own >= copied, "{own}: whoever writes it pays it too");
+}
+
+#[test]
 fn an_object_of_a_guest_pays_for_the_rules_beside_it() {
     let mut bench = Bench::new();
     let (guest, object) = plain("a", "guest", "x", 1);

@@ -36,11 +36,13 @@ impl Translator {
         let port = port.unwrap_or(oxigress_objects::ingress::Port::Number(80));
         let backend = BackendId::parse(format!("{key}/{port}")).ok();
         let new = backend.map(|backend| BackendRef { service: key.clone(), port, backend });
-        for leads in [&self.default_backend, &new].into_iter().flatten() {
-            backends.insert(leads.backend.clone());
+        for backend_ref in [&self.default_backend, &new].into_iter().flatten() {
+            backends.insert(backend_ref.backend.clone());
         }
         self.backend_specs
-            .extend(new.iter().map(|leads| (leads.backend.clone(), BackendSpec::shared(leads))));
+            .extend(new.iter().map(|backend_ref| {
+                (backend_ref.backend.clone(), BackendSpec::shared(backend_ref))
+            }));
         self.default_backend = new;
     }
 
@@ -69,11 +71,12 @@ impl Translator {
         if url::behind(&id).is_some() {
             return self.resolve_url(world, id);
         }
-        let referrers = self.leads.rights_from(&HostBackend::first_of(&id));
-        let referrers: Vec<_> = referrers.take_while(|lead| lead.backend == id).collect();
-        let of_routes = self.gateways.leads.get(&id);
+        let referrers = self.host_backends.rights_from(&HostBackend::first_of(&id));
+        let referrers: Vec<_> = referrers.take_while(|referrer| referrer.backend == id).collect();
+        let of_routes = self.gateways.backends.get(&id);
         let routes = of_routes.map(|backend| backend.routes.clone()).unwrap_or_default();
-        let is_default = self.default_backend.as_ref().is_some_and(|leads| leads.backend == id);
+        let is_default =
+            self.default_backend.as_ref().is_some_and(|backend_ref| backend_ref.backend == id);
         let spec = match self.backend_specs.get(&id) {
             Some(spec) if is_default || !referrers.is_empty() || !routes.is_empty() => spec,
             _ => return self.drop_backend(id),
@@ -86,7 +89,7 @@ impl Translator {
             Some(route) => Usage::Stream(gateway::protocol_of(route.kind)),
             None => Usage::Http { service_upstream },
         };
-        let resolved = backend::resolve(world, &self.options, &spec.leads, usage);
+        let resolved = backend::resolve(world, &self.options, &spec.backend_ref, usage);
         let what_follows = match usage {
             Usage::Stream(_) => "sessions are closed",
             _ if spec.is_canary() => "the main Ingress's Service gets all requests",
@@ -94,8 +97,8 @@ impl Translator {
         };
         let mut notes = resolved.object_notes;
         let lack = resolved.lack.as_ref().map(|lack| lack.note(what_follows));
-        for lead in &referrers {
-            let object = ObjectRef::new(Kind::Ingress, lead.ingress.clone());
+        for referrer in &referrers {
+            let object = ObjectRef::new(Kind::Ingress, referrer.ingress.clone());
             let said = lack.iter().chain(&resolved.remark).cloned();
             notes.extend(said.map(|note| (object.clone(), note)));
         }
@@ -105,13 +108,13 @@ impl Translator {
         });
         notes.extend(of_lack);
         if let (Some(lack), true) = (&resolved.lack, is_default) {
-            let object = ObjectRef::new(Kind::Service, spec.leads.service.clone());
+            let object = ObjectRef::new(Kind::Service, spec.backend_ref.service.clone());
             notes.push((object, lack.note("requests that no Ingress takes get 404")));
         }
         let mut locations: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
-        for lead in referrers.iter().filter(|lead| !lead.path.is_empty()) {
-            for host in self.leads.by(lead) {
-                locations.entry(host.to_string()).or_default().insert(&lead.path);
+        for referrer in referrers.iter().filter(|referrer| !referrer.path.is_empty()) {
+            for host in self.host_backends.by(referrer) {
+                locations.entry(host.to_string()).or_default().insert(&referrer.path);
             }
         }
         for (host, paths) in of_routes.iter().flat_map(|backend| &backend.locations) {

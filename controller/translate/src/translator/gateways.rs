@@ -164,13 +164,14 @@ impl Translator {
         self.offer_bundles(BundleSource::Gateways, std::mem::take(&mut built.bundles));
         self.put_bundles(PolicyHolder::Gateways, used);
         self.put_policies(PolicyHolder::Gateways, policies);
-        for (id, entry) in built.leads.iter().filter(|(id, entry)| old.leads.get(id) != Some(entry))
+        for (id, entry) in
+            built.backends.iter().filter(|(id, entry)| old.backends.get(id) != Some(entry))
         {
             let own = Override { balancing: entry.balancing.clone(), ..Override::default() };
-            self.backend_specs.insert(id.clone(), BackendSpec::own(&entry.leads, own));
+            self.backend_specs.insert(id.clone(), BackendSpec::own(&entry.backend_ref, own));
             backends.insert(id.clone());
         }
-        backends.extend(old.leads.keys().filter(|id| !built.leads.contains_key(id)).cloned());
+        backends.extend(old.backends.keys().filter(|id| !built.backends.contains_key(id)).cloned());
         let urls = old.urls.keys().chain(built.urls.keys());
         backends.extend(urls.filter(|id| old.urls.get(*id) != built.urls.get(*id)).cloned());
         self.is_new_conf_input |= old.ports != built.ports;

@@ -24,10 +24,11 @@ impl Translator {
                 .strip_prefix(port.as_str())
                 .is_some_and(|rest| rest.is_empty() || rest.starts_with("//"))
         };
-        let leads = self.leads.rights_from(&HostBackend::first_of(port));
-        let leads = leads.take_while(|lead| lead.backend.as_str().starts_with(port.as_str()));
-        let leads = leads.filter(|lead| is_of(&lead.backend));
-        leads.flat_map(|lead| self.leads.by(lead)).cloned().collect()
+        let backends = self.host_backends.rights_from(&HostBackend::first_of(port));
+        let backends =
+            backends.take_while(|backend| backend.backend.as_str().starts_with(port.as_str()));
+        let backends = backends.filter(|backend| is_of(&backend.backend));
+        backends.flat_map(|backend| self.host_backends.by(backend)).cloned().collect()
     }
 
     pub(crate) fn claims_on(&self, host: &HostPattern) -> Vec<&Claims> {
@@ -121,8 +122,8 @@ impl Translator {
                 backends.insert(id);
             }
         }
-        let touched = self.leads.set(host, merged.leads);
-        backends.extend(touched.iter().map(|lead| lead.backend.clone()));
+        let touched = self.host_backends.set(host, merged.backends);
+        backends.extend(touched.iter().map(|backend| backend.backend.clone()));
         let urls = self.urls.set(host, merged.urls);
         backends.extend(urls.iter().map(|url| url.0.clone()));
         self.put_policies(PolicyHolder::Host(host.clone()), merged.policies);

@@ -127,6 +127,11 @@ impl Translator {
         hosts
     }
 
+    /// The Ingresses that claim a host.
+    pub(crate) fn claimants_of(&self, host: &HostPattern) -> impl Iterator<Item = &Key> {
+        self.claimants.get(host).into_iter().flat_map(|all| all.iter().map(|(_, key)| key))
+    }
+
     /// How many rules a host has, those of listeners among them.
     pub(crate) fn rules_on(&self, host: &HostPattern) -> usize {
         let own = self.snapshot.servers.get(host).map_or(0, |server| server.rules.len());

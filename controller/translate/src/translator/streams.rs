@@ -24,8 +24,9 @@ impl Translator {
             }
         }
         let entries = self.streams.iter();
-        let touched = entries.filter(|(_, entry)| changed.services.contains(&entry.leads.service));
-        backends.extend(touched.map(|(_, entry)| entry.leads.backend.clone()));
+        let touched =
+            entries.filter(|(_, entry)| changed.services.contains(&entry.backend_ref.service));
+        backends.extend(touched.map(|(_, entry)| entry.backend_ref.backend.clone()));
         for id in backends {
             self.resolve_stream(world, id);
         }
@@ -56,25 +57,26 @@ impl Translator {
         };
         self.is_new_conf_input |= listeners(&old) != listeners(&entries);
         for port in old.keys().chain(entries.keys()) {
-            let backend = entries.get(port).map(|entry| entry.leads.backend.clone());
+            let backend = entries.get(port).map(|entry| entry.backend_ref.backend.clone());
             let Patch { upsert, remove, .. } = &mut self.patch;
             put(&mut self.snapshot.ports, &mut upsert.ports, &mut remove.ports, port, backend);
         }
         let both = old.values().chain(entries.values());
-        backends.extend(both.map(|entry| entry.leads.backend.clone()));
+        backends.extend(both.map(|entry| entry.backend_ref.backend.clone()));
         kept.extend(entries);
         self.streams = kept;
     }
 
     pub(super) fn resolve_stream(&mut self, world: &World, id: BackendId) {
-        let uses = self.streams.iter().filter(|(_, entry)| entry.leads.backend == id);
+        let uses = self.streams.iter().filter(|(_, entry)| entry.backend_ref.backend == id);
         let ports: Vec<StreamPort> = uses.clone().map(|(port, _)| *port).collect();
-        let Some((port, leads)) = uses.map(|(port, entry)| (port, &entry.leads)).next() else {
+        let Some((port, backend_ref)) = uses.map(|(port, entry)| (port, &entry.backend_ref)).next()
+        else {
             return self.drop_backend(id);
         };
         let protocol = stream::protocol_of(port);
-        let resolved = backend::resolve(world, &self.options, leads, Usage::Stream(protocol));
-        let name = stream::upstream_name(protocol, leads);
+        let resolved = backend::resolve(world, &self.options, backend_ref, Usage::Stream(protocol));
+        let name = stream::upstream_name(protocol, backend_ref);
         let mut notes = resolved.object_notes;
         let map = match protocol {
             Protocol::Tcp => &self.options.tcp_services_configmap,

@@ -95,9 +95,9 @@ fn put_text(value: &mut Vec<u8>, text: &str) {
 
 /// Reads numbers and texts one after the other; `None` from the first that is cut.
 #[derive(Clone, Copy, Debug)]
-struct Reader<'g>(&'g [u8]);
+struct RecordReader<'g>(&'g [u8]);
 
-impl<'g> Reader<'g> {
+impl<'g> RecordReader<'g> {
     #[inline]
     fn number(&mut self) -> Option<u32> {
         let (number, rest) = U32::ref_from_prefix(self.0).ok()?;

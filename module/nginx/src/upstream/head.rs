@@ -16,15 +16,15 @@ type Callback = unsafe extern "C" fn(*mut ngx_http_request_t) -> ngx_int_t;
 
 /// nginx's callbacks that a reader stands before, and for which request. A module keeps it with the request.
 #[derive(Clone, Copy)]
-pub struct Reader {
+pub struct HeadCallbacks {
     request: *mut ngx_http_request_t,
     process: Option<Callback>,
     reinit: Option<Callback>,
 }
 
-impl Default for Reader {
+impl Default for HeadCallbacks {
     fn default() -> Self {
-        Reader { request: null_mut(), process: None, reinit: None }
+        HeadCallbacks { request: null_mut(), process: None, reinit: None }
     }
 }
 
@@ -44,7 +44,7 @@ pub trait HeadReader: 'static {
     /// For the error log.
     const NAME: &'static str;
     /// Where the module keeps what the reader stands before, with the request; `None` when memory is out.
-    fn place(request: &Request) -> Option<&Cell<Reader>>;
+    fn place(request: &Request) -> Option<&Cell<HeadCallbacks>>;
     /// More of an answer has come: the buffer has all that nginx has not read.
     fn come(request: &Request, buffer: &Buffer) -> Head;
     /// Another attempt is made.
@@ -81,19 +81,19 @@ impl Request {
             // Before itself it would call itself.
             return Some(());
         }
-        H::place(self)?.set(Reader { request: self.as_ptr(), process, reinit });
+        H::place(self)?.set(HeadCallbacks { request: self.as_ptr(), process, reinit });
         upstream.poke(|raw| raw.process_header = Some(ours));
         Some(())
     }
 
     /// What the reader of this request stands before. What a module has kept for another request is none.
-    fn reader<H: HeadReader>(&self) -> Option<(&Cell<Reader>, Reader)> {
+    fn reader<H: HeadReader>(&self) -> Option<(&Cell<HeadCallbacks>, HeadCallbacks)> {
         let place = H::place(self)?;
         Some((place, place.get())).filter(|(_, reader)| reader.request == self.as_ptr())
     }
 
     fn call(&self, callback: Option<Callback>) -> Code {
-        // SAFETY: nginx's own callback for this request, as a `Reader` has it, in whose place ours was called.
+        // SAFETY: nginx's own callback for this request, as a `HeadCallbacks` has it, in whose place ours was called.
         callback.map_or(Code::ERROR, |callback| Code(unsafe { callback(self.as_ptr()) }))
     }
 }
@@ -147,7 +147,7 @@ extern "C" fn reinit_request<H: HeadReader>(request: &Request) -> ngx_int_t {
         let ours: Callback = one(process_header::<H>);
         let is_ours = |it: &Callback| std::ptr::fn_addr_eq(*it, ours);
         let process = upstream.peek(|raw| raw.process_header).filter(|it| !is_ours(it));
-        place.set(Reader { process: process.or(reader.process), ..reader });
+        place.set(HeadCallbacks { process: process.or(reader.process), ..reader });
         H::again(request);
         upstream.poke(|raw| raw.process_header = Some(ours));
         answer

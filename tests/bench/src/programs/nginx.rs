@@ -60,7 +60,7 @@ impl Nginx {
     pub fn worker(&self) -> Result<u32> {
         let start = Instant::now();
         loop {
-            if let [worker] = workers_below(self.pid())[..] {
+            if let Some(worker) = worker_below(self.pid()) {
                 return Ok(worker);
             }
             ensure!(start.elapsed() < DEADLINE, "no worker of nginx\n{}", self.said());
@@ -82,4 +82,12 @@ impl Nginx {
 /// Waits until something listens on a loopback port.
 pub fn wait_for_port(port: u16) -> Result<()> {
     oxigress_tests::nginx::wait_for_port(port)
+}
+
+/// The only worker of a master; `None`: there are none or several.
+pub fn worker_below(master: u32) -> Option<u32> {
+    match workers_below(master)[..] {
+        [worker] => Some(worker),
+        _ => None,
+    }
 }

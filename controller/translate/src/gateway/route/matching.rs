@@ -1,6 +1,6 @@
 //! Which requests a rule takes, and what the expressions in that cost.
 
-use super::{OF_NAMESPACE, OF_ROUTE, Reader, Tried};
+use super::{OF_NAMESPACE, OF_ROUTE, RouteReader, Tried};
 use oxigress_core::model::policy::HeaderName;
 use oxigress_core::model::{Invalid, PATH, PathPattern, Selection, ValueMatch, ValuePattern};
 use oxigress_core::patterns::{pattern_is_valid, price_of, price_of_reading};
@@ -12,7 +12,7 @@ use std::borrow::Cow;
 /// joined, and a record has 64.
 const MAX_VALUES: usize = 32;
 
-impl Reader<'_, '_> {
+impl RouteReader<'_, '_> {
     /// The path, as written too, and what else a match asks for.
     pub(super) fn match_of(
         &mut self,

@@ -1,6 +1,6 @@
 //! What the Policy of a rule says of it.
 
-use super::{PolicyContent, Reader, Target};
+use super::{PolicyContent, RouteReader, Target};
 use crate::annotation::balancing::Balancing;
 use crate::backend_ref::BackendRef;
 use oxigress_core::model::BackendId;
@@ -9,7 +9,7 @@ use oxigress_objects::gateway::HttpRouteRule;
 use oxigress_objects::gateway_status::Condition;
 use std::sync::Arc;
 
-impl Reader<'_, '_> {
+impl RouteReader<'_, '_> {
     /// The Policy that a rule names, if it names one; why it cannot be used.
     pub(super) fn policy(
         &mut self,
@@ -29,8 +29,8 @@ impl Reader<'_, '_> {
         if let Some(trouble) = &content.trouble {
             self.compiled.trouble.get_or_insert_with(|| trouble.clone());
         }
-        if let Some(leads) = &content.default_backend {
-            self.lead(leads, &Arc::default());
+        if let Some(backend_ref) = &content.default_backend {
+            self.add_backend(backend_ref, &Arc::default());
         }
         Ok(Some(content))
     }
@@ -52,17 +52,17 @@ impl Reader<'_, '_> {
         target: &mut Target,
         by: &Option<(String, Arc<Balancing>)>,
     ) -> Result<(), String> {
-        let Some(leads) = &mut target.leads else { return Ok(()) };
+        let Some(backend_ref) = &mut target.backend_ref else { return Ok(()) };
         let balancing = match by {
             None => Arc::default(),
             Some((policy, balancing)) => {
-                let BackendRef { backend, .. } = leads;
+                let BackendRef { backend, .. } = backend_ref;
                 *backend = BackendId::parse(format!("{backend}/{policy}"))
                     .map_err(|why| format!("backendRefs: {why}"))?;
                 balancing.clone()
             }
         };
-        self.lead(leads, &balancing);
+        self.add_backend(backend_ref, &balancing);
         Ok(())
     }
 }

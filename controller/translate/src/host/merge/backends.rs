@@ -15,10 +15,10 @@ impl<'a> Merge<'a> {
     pub(super) fn backend(
         &mut self,
         by: &'a Claims,
-        leads: &'a BackendRef,
+        backend_ref: &'a BackendRef,
         winner: &Winner<'a>,
     ) -> BackendId {
-        let (base, spec) = self.base(by, leads);
+        let (base, spec) = self.base(by, backend_ref);
         let gives_cookie = by.balancing().is_some_and(|word| word.affinity.is_some());
         let path = if gives_cookie { winner.path } else { "" };
         let balancing = self.spec_owners.balancing_of(&base, &spec);
@@ -45,14 +45,15 @@ impl<'a> Merge<'a> {
                 split: Some(rules.split.clone()),
                 ..Override::default()
             };
-            self.lead(id.clone(), BackendSpec::own(to, own), canary, path);
+            self.add_backend(id.clone(), BackendSpec::own(to, own), canary, path);
             alternatives.push(id);
         }
         let (id, spec) = match spec::split(&base, &alternatives) {
             _ if alternatives.is_empty() => (base, spec),
-            Ok(id) => {
-                (id, BackendSpec::own(leads, Override { balancing, alternatives, split: None }))
-            }
+            Ok(id) => (
+                id,
+                BackendSpec::own(backend_ref, Override { balancing, alternatives, split: None }),
+            ),
             Err(why) => {
                 self.say(
                     by,
@@ -63,24 +64,34 @@ impl<'a> Merge<'a> {
                 (base, spec)
             }
         };
-        self.lead(id.clone(), spec, by, path);
+        self.add_backend(id.clone(), spec, by, path);
         id
     }
 
     /// The backend of a Service's port for one Ingress, without canaries.
-    pub(super) fn base(&mut self, by: &'a Claims, leads: &BackendRef) -> (BackendId, BackendSpec) {
-        self.spec_owners.backend_of(by, leads).unwrap_or_else(|why| {
+    pub(super) fn base(
+        &mut self,
+        by: &'a Claims,
+        backend_ref: &BackendRef,
+    ) -> (BackendId, BackendSpec) {
+        self.spec_owners.backend_of(by, backend_ref).unwrap_or_else(|why| {
             self.say(by, Note::warning(format!(
                 "its balancing annotations have no effect for Service {}: {why}: use shorter names",
-                leads.service
+                backend_ref.service
             )));
-            (leads.backend.clone(), BackendSpec::shared(leads))
+            (backend_ref.backend.clone(), BackendSpec::shared(backend_ref))
         })
     }
 
-    pub(super) fn lead(&mut self, backend: BackendId, spec: BackendSpec, by: &Claims, path: &str) {
+    pub(super) fn add_backend(
+        &mut self,
+        backend: BackendId,
+        spec: BackendSpec,
+        by: &Claims,
+        path: &str,
+    ) {
         self.merged.backend_specs.insert(backend.clone(), spec);
-        self.merged.leads.insert(HostBackend {
+        self.merged.backends.insert(HostBackend {
             backend,
             ingress: by.key.clone(),
             path: path.into(),
@@ -94,14 +105,14 @@ impl<'a> Merge<'a> {
     ) {
         let mut canaries: BTreeMap<&BackendId, BTreeMap<&Key, &Claims>> = BTreeMap::new();
         for winner in winners.values() {
-            let Some(leads) = winner.leads else { continue };
+            let Some(backend_ref) = winner.backend_ref else { continue };
             for (by, _) in &winner.canaries {
-                canaries.entry(&leads.backend).or_default().insert(&by.key, by);
+                canaries.entry(&backend_ref.backend).or_default().insert(&by.key, by);
             }
         }
         for (pattern, winner) in winners {
-            let Some(leads) = winner.leads else { continue };
-            for by in canaries.get(&leads.backend).into_iter().flat_map(BTreeMap::values) {
+            let Some(backend_ref) = winner.backend_ref else { continue };
+            for by in canaries.get(&backend_ref.backend).into_iter().flat_map(BTreeMap::values) {
                 if winner.canaries.iter().any(|(here, _)| here.key == by.key) {
                     continue;
                 }
@@ -109,7 +120,7 @@ impl<'a> Merge<'a> {
                     "canary: {} leads to Service {} too and is not split, since the canary does not \
                      claim it; ingress-nginx splits it: add the path if that is meant",
                     self.place(pattern),
-                    leads.service
+                    backend_ref.service
                 );
                 self.say(by, Note::remark(message));
             }
@@ -123,10 +134,10 @@ impl<'a> Merge<'a> {
     ) {
         let mut told = BTreeSet::new();
         for (pattern, winner) in winners {
-            let Winner { by, path, leads, closer, .. } = winner;
+            let Winner { by, path, backend_ref, closer, .. } = winner;
             let affinity = by.balancing().and_then(|word| word.affinity.as_ref());
             let has_own_path = affinity.is_none_or(|affinity| affinity.cookie.path.is_some());
-            let is_served = leads.is_some() && closer.is_none() && !by.is_closed();
+            let is_served = backend_ref.is_some() && closer.is_none() && !by.is_closed();
             // One that no attribute can hold becomes `/`.
             let is_sent = Cookie::check_attribute(path).is_ok();
             let is_expression =

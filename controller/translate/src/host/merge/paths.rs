@@ -66,8 +66,8 @@ impl<'a> Merge<'a> {
             return;
         };
         let is_default = *self.host == HostPattern::default_host();
-        let (by, leads, policy) = match self.lost_root {
-            Some((by, claim)) => (by, Some(&claim.leads), by.policy("/", self.settings)),
+        let (by, backend_ref, policy) = match self.lost_root {
+            Some((by, claim)) => (by, Some(&claim.backend_ref), by.policy("/", self.settings)),
             // As the root that stands where nobody claims one.
             None if is_default => {
                 let mut own = self.view.mains.iter().filter(|by| by.is_catch_all && owner.has(by));
@@ -78,7 +78,7 @@ impl<'a> Merge<'a> {
         };
         let policy = Policy { yields: true, ..policy };
         let policies = by.policies("/", self.settings);
-        self.insert(by, pattern, leads, "/", policy, policies);
+        self.insert(by, pattern, backend_ref, "/", policy, policies);
     }
 
     pub(super) fn catch_all(&mut self, by: &'a Claims) {
@@ -90,11 +90,11 @@ impl<'a> Merge<'a> {
             );
             return self.say(by, Note::rejected(message));
         }
-        if let Some(leads) = &by.default_backend {
+        if let Some(backend_ref) = &by.default_backend {
             // The reference applies no redirect to this root.
             let policy = Policy::default();
             let policies = by.policies("/", self.settings);
-            self.insert(by, root(), Some(leads), "/", policy, policies);
+            self.insert(by, root(), Some(backend_ref), "/", policy, policies);
         }
     }
 
@@ -123,13 +123,13 @@ impl<'a> Merge<'a> {
         &mut self,
         by: &'a Claims,
         pattern: PathPattern,
-        leads: Option<&'a BackendRef>,
+        backend_ref: Option<&'a BackendRef>,
         path: &'a str,
         policy: Policy,
         policies: Arc<Policies>,
     ) {
         let canaries = Vec::new();
-        let winner = Winner { by, leads, path, policy, policies, canaries, closer: None };
+        let winner = Winner { by, backend_ref, path, policy, policies, canaries, closer: None };
         self.winners.insert(pattern, winner);
     }
 
@@ -160,7 +160,8 @@ impl<'a> Merge<'a> {
         let pattern = self.pattern(claim);
         let place = self.place(&pattern);
         let refuse = |why: &str| Note::rejected(format!("canary: {place} {why}"));
-        let Some(winner) = self.winners.get_mut(&pattern).filter(|w| w.leads.is_some()) else {
+        let Some(winner) = self.winners.get_mut(&pattern).filter(|w| w.backend_ref.is_some())
+        else {
             let why = "has no main Ingress with this pathType, so no request goes to the canary: \
                        create one";
             return self.say(by, refuse(why));
@@ -173,15 +174,18 @@ impl<'a> Merge<'a> {
             );
             return self.refuse(by, message);
         }
-        let service = (&claim.leads.service, &claim.leads.port);
+        let service = (&claim.backend_ref.service, &claim.backend_ref.port);
         let refused = if winner.canaries.iter().any(|(other, _)| other.key == by.key) {
             refuse("is defined twice; the first one is served: remove the other")
-        } else if winner.leads.is_some_and(|leads| (&leads.service, &leads.port) == service) {
+        } else if winner
+            .backend_ref
+            .is_some_and(|backend_ref| (&backend_ref.service, &backend_ref.port) == service)
+        {
             refuse("leads to the same Service and port as the main Ingress: name another")
         } else if winner.canaries.len() == MAX_ALTERNATIVES {
             refuse(&format!("has {MAX_ALTERNATIVES} older canaries already: remove some"))
         } else {
-            return winner.canaries.push((by, &claim.leads));
+            return winner.canaries.push((by, &claim.backend_ref));
         };
         self.say(by, refused);
     }

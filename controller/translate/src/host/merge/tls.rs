@@ -41,7 +41,7 @@ impl<'a> Merge<'a> {
         }
         let mut told = BTreeSet::new();
         for winner in self.winners.values_mut() {
-            if winner.leads.is_none() || winner.closer.is_some() {
+            if winner.backend_ref.is_none() || winner.closer.is_some() {
                 continue;
             }
             let note = match shared.for_path(winner.by, &winner.policies) {
@@ -115,14 +115,18 @@ impl<'a> Merge<'a> {
                     "{} of this host would have no effect: remove them, or ssl-passthrough",
                     lost.unwrap_or_default()
                 )),
-                Some(Winner { leads: Some(leads), by, closer: None, .. }) if !by.is_closed() => {
-                    let (leads, by) = (*leads, *by);
-                    let (id, spec) = self.base(by, leads);
-                    self.lead(id.clone(), spec, by, "");
+                Some(Winner { backend_ref: Some(backend_ref), by, closer: None, .. })
+                    if !by.is_closed() =>
+                {
+                    let (backend_ref, by) = (*backend_ref, *by);
+                    let (id, spec) = self.base(by, backend_ref);
+                    self.add_backend(id.clone(), spec, by, "");
                     self.merged.passthrough = Some(id);
                     continue;
                 }
-                Some(Winner { leads: Some(_), .. }) => refuse("its locations are closed".into()),
+                Some(Winner { backend_ref: Some(_), .. }) => {
+                    refuse("its locations are closed".into())
+                }
                 _ => refuse("path / leads to no Service: add one".into()),
             };
             self.say(by, note);

@@ -3,7 +3,7 @@
 //! Layout: [`Header`], then name, path and domain; then `count u32` locations: host, `length u32` of its paths, `count u32`,
 //! paths.
 
-use super::{Reader, put_text};
+use super::{RecordReader, put_text};
 use crate::balancer::cookie;
 use crate::model::{Affinity, AffinityMode, SameSite};
 use crate::record::{flag_if, length};
@@ -74,14 +74,14 @@ pub struct AffinityView<'g> {
     header: &'g Header,
     name: &'g [u8],
     /// The texts from the path on.
-    rest: Reader<'g>,
+    rest: RecordReader<'g>,
 }
 
 impl<'g> AffinityView<'g> {
     #[inline]
     pub(super) fn new(section: &'g [u8]) -> Option<Self> {
         let (header, rest) = Header::ref_from_prefix(section).ok()?;
-        let mut rest = Reader(rest);
+        let mut rest = RecordReader(rest);
         let name = rest.text()?;
         Some(AffinityView { header, name, rest })
     }
@@ -158,6 +158,6 @@ impl<'g> AffinityView<'g> {
         let mut rest = self.rest;
         let count = rest.text().and_then(|_| rest.text()).and_then(|_| rest.number());
         (0..count.unwrap_or_default())
-            .scan(rest, |rest, _| Some((rest.text()?, Reader(rest.text()?).texts())))
+            .scan(rest, |rest, _| Some((rest.text()?, RecordReader(rest.text()?).texts())))
     }
 }

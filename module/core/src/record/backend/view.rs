@@ -1,7 +1,7 @@
 //! A backend read in place.
 
 use super::affinity::AffinityView;
-use super::{ALGORITHMS, Header, Reader, Section, flag};
+use super::{ALGORITHMS, Header, RecordReader, Section, flag};
 use crate::model::{Algorithm, Ejection};
 use crate::record::framed::{Framed, Head};
 use zerocopy::transmute_ref;
@@ -81,7 +81,7 @@ impl<'g> BackendView<'g> {
 
     /// The ids of the backends that serve a part of the requests, in order.
     pub fn alternatives(&self) -> impl Iterator<Item = &'g [u8]> + Clone + use<'g> {
-        Reader(self.section(Section::Alternatives).unwrap_or_default()).texts()
+        RecordReader(self.section(Section::Alternatives).unwrap_or_default()).texts()
     }
 
     /// The settings of cookie affinity.
@@ -98,7 +98,7 @@ impl<'g> BackendView<'g> {
         if !self.has(flag::SPLIT) {
             return None;
         }
-        let mut reader = Reader(self.section(Section::Split)?);
+        let mut reader = RecordReader(self.section(Section::Split)?);
         Some(SplitView {
             weight: reader.number()?,
             weight_total: reader.number()?,
