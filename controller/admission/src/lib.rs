@@ -146,13 +146,15 @@ impl ReviewRequest {
         let start = Instant::now();
         let outcome = match has_all {
             true => {
-                let ReviewRequest { key, uid, is_going, subject, .. } = &self;
+                let ReviewRequest { key, uid, subject, .. } = &self;
+                // An object stays for as long as its finalizers do, and its other fields may change until then.
+                let is_going = self.is_going && subject.is_stored(key, world);
                 match subject {
                     Subject::Ingress(ingress) => {
-                        let candidate = Candidate { key, uid, is_going: *is_going, ingress };
+                        let candidate = Candidate { key, uid, is_going, ingress };
                         translator.review(world, &candidate, reviews, start)
                     }
-                    Subject::Route(..) | Subject::ListenerSet(_) if *is_going => {
+                    Subject::Route(..) | Subject::ListenerSet(_) if is_going => {
                         ReviewOutcome::default()
                     }
                     Subject::Route(kind, route) => {

@@ -13,7 +13,7 @@ use oxigress_core::model::shorten;
 use oxigress_objects::convert;
 use oxigress_objects::gateway::{self, ListenerSet, Route};
 use oxigress_objects::ingress::Ingress;
-use oxigress_objects::{Key, Kind, Object as WorldObject, ObjectRef};
+use oxigress_objects::{Key, Kind, Object as WorldObject, ObjectRef, World};
 use oxigress_translate::ReviewOutcome;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -64,6 +64,23 @@ pub enum Subject {
     Route(Kind, Arc<Route>),
     /// A ListenerSet.
     ListenerSet(Arc<ListenerSet>),
+}
+
+impl Subject {
+    /// Whether the object says what it says in the store, as far as it is read.
+    pub fn is_stored(&self, key: &Key, world: &World) -> bool {
+        let objects = &world.gateway_api;
+        match self {
+            Subject::Ingress(new) => world.ingresses.get(key).is_some_and(|old| **old == **new),
+            Subject::Route(kind, new) => {
+                let old = objects.routes.get(&ObjectRef::new(*kind, key.clone()));
+                old.is_some_and(|old| old.spec == new.spec)
+            }
+            Subject::ListenerSet(new) => {
+                objects.sets.get(key).is_some_and(|old| old.spec == new.spec)
+            }
+        }
+    }
 }
 
 /// The part of an AdmissionReview that counts here. kube's own type wants fields that say nothing here, such as the

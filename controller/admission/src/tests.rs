@@ -63,6 +63,11 @@ spec:
   - host: a.test
     http: { paths: [{ path: /x, pathType: Prefix, backend: { service: { name: cart, port: { number: 80 } } } }] }
 ---
+apiVersion: networking.k8s.io/v1
+kind: Ingress
+metadata: { name: going }
+spec: { ingressClassName: nginx, rules: [{ host: going.test }] }
+---
 apiVersion: gateway.networking.k8s.io/v1
 kind: GatewayClass
 metadata: { name: oxigress }
@@ -337,11 +342,30 @@ async fn an_object_that_cannot_be_read_is_denied_by_its_review() {
     }
     let gone = review(|review| review["request"]["object"] = Value::Null);
     assert_eq!(reviewed(&mut client, &gone).await["allowed"], true);
-    let going = review(|review| {
-        let meta = &mut review["request"]["object"]["metadata"];
-        (meta["deletionTimestamp"], meta["uid"]) = (json!("2026-01-01T00:00:00Z"), json!("x"));
-    });
-    assert_eq!(reviewed(&mut client, &going).await["allowed"], true);
+}
+
+/// The API server takes changes of an object that is being deleted for as long as a finalizer holds it.
+#[tokio::test]
+async fn an_object_that_is_being_deleted_is_reviewed_unless_only_its_finalizers_change() {
+    let running = start().await;
+    let (mut client, _) = connect(running.address).await;
+    let going = |host: &str| {
+        review(|review| {
+            let object = &mut review["request"]["object"];
+            let meta = &mut object["metadata"];
+            (meta["name"], meta["annotations"]) = (json!("going"), Value::Null);
+            (meta["deletionTimestamp"], meta["uid"]) = (json!("2026-01-01T00:00:00Z"), json!("x"));
+            object["spec"] = json!({"ingressClassName": "nginx", "rules": [{"host": host}]});
+        })
+    };
+    assert_eq!(
+        reviewed(&mut client, &going("going.test")).await["allowed"],
+        true,
+        "as it is stored"
+    );
+    let response = reviewed(&mut client, &going("other.test")).await;
+    let message = response["status"]["message"].as_str().unwrap_or_default();
+    assert!(message.contains("metadata.uid"), "{response}");
 }
 
 #[tokio::test]

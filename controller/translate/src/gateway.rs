@@ -256,7 +256,8 @@ fn read_tls(
     listeners
 }
 
-/// The hosts that accepted listeners and attached routes name, each with the oldest of them. That of all hosts is nobody's.
+/// The hosts that accepted listeners and attached routes name, each with the oldest of them. All hosts are named by routes without
+/// host names, and by no listener: most Gateways have one of all hosts.
 pub fn claims(world: &World, options: &Options) -> BTreeMap<HostPattern, GatewayClaim> {
     let objects = &world.gateway_api;
     let (mut scratch, mut all) = (Built::default(), BTreeMap::new());
@@ -267,7 +268,7 @@ pub fn claims(world: &World, options: &Options) -> BTreeMap<HostPattern, Gateway
     let mut gateways = gateways::gateways(world, options, &classes, None, &mut scratch);
     let listeners = isolation::Listeners::of(&gateways);
     let mut put = |host: &HostPattern, claim: GatewayClaim| {
-        if *host != HostPattern::default_host() {
+        if claim.route.is_some() || *host != HostPattern::default_host() {
             all.entry(host.clone()).or_insert_with(|| claim.clone()).join(claim);
         }
     };

@@ -55,7 +55,7 @@ pub struct Candidate<'c> {
     pub key: &'c Key,
     /// The field metadata.uid of the object.
     pub uid: &'c str,
-    /// It is being deleted: only its finalizers change.
+    /// It is being deleted, and only its finalizers change.
     pub is_going: bool,
     /// The Ingress as it would be after the change.
     pub ingress: &'c Ingress,
@@ -358,8 +358,9 @@ impl Translator {
         };
         (is_taken && owner.namespace != claims.key.namespace).then(|| {
             Note::rejected(format!(
-                "host {host} belongs to namespace {}, whose {kind} {owner} names it; this Ingress is older and would take \
-                 it over: name the host in a new Ingress",
+                "{} belongs to namespace {}, whose {kind} {owner} names it; this Ingress is older and would take it over: \
+                 name the host in a new Ingress",
+                owner::words_of(host),
                 owner.namespace
             ))
         })

@@ -112,8 +112,12 @@ impl<'g> Generation<'g> for Live<'g> {
         self.guard.count(Kind::Tls as u8) != 0
     }
 
-    fn host_policy(&self, host: Option<&[u8]>) -> Result<Option<Rc<HostPolicy>>, Unusable> {
-        client_certificate::find(self.worker, self.guard, host)
+    fn host_policy(
+        &self,
+        host: Option<&[u8]>,
+        or_default: bool,
+    ) -> Result<Option<Rc<HostPolicy>>, Unusable> {
+        client_certificate::find(self.worker, self.guard, host, or_default)
     }
 
     fn listener_policy(&self, host: Record<'g>) -> Result<Option<Rc<HostPolicy>>, Unusable> {

@@ -17,7 +17,7 @@ use oxigress_core::cache::Cache;
 use oxigress_core::decision::{CompiledHostPolicy, Unusable};
 use oxigress_core::model::policy::TlsPolicy;
 use oxigress_core::record::{Kind, decode_tls, has_all, listener_policy};
-use oxigress_core::router::{Arrival, tls};
+use oxigress_core::router::{Arrival, ServerMatch, tls};
 use oxigress_store::{Guard, Record};
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -72,17 +72,18 @@ impl CompiledHostPolicy for HostPolicy {
     }
 }
 
-/// The policy of a server name or of a request's host.
+/// The policy of a server name or of a request's host. `or_default`: that of all hosts, if it has none.
 pub fn find(
     worker: &Worker,
     guard: &Guard<'_>,
     name: Option<&[u8]>,
+    or_default: bool,
 ) -> Result<Option<Rc<HostPolicy>>, Unusable> {
     if guard.count(Kind::Tls as u8) == 0 {
         return Ok(None);
     }
     let look = |kind: Kind, key: &[u8]| guard.get(kind as u8, key);
-    let Some(record) = tls::find_policy(name, look) else { return Ok(None) };
+    let Some(record) = tls::find_policy(name, or_default, look) else { return Ok(None) };
     compiled(worker, guard, &record, record.value()).map(Some)
 }
 
@@ -122,14 +123,15 @@ pub fn begin(worker: &Worker, hello: &ClientHello<'_>) -> bool {
     let guard = worker.reader().read();
     let name = hello.server_name_extension().and_then(tls::server_name);
     let of_listener = match guard.count(Kind::Listener as u8) {
-        0 => Ok(None),
+        0 => Ok((None, false)),
         _ => at_listener(worker, &guard, hello, name.unwrap_or_default()),
     };
     let found = match of_listener {
         // No certificate opens a listener that is closed.
-        Ok(Some(policy)) if policy.source.denied => return false,
-        Ok(None) => find(worker, &guard, name),
-        found => found,
+        Ok((Some(policy), _)) if policy.source.denied => return false,
+        Ok((None, is_named)) => find(worker, &guard, name, !is_named),
+        Ok((found, _)) => Ok(found),
+        Err(Unusable) => Err(Unusable),
     };
     match found {
         Ok(None) => begin_without_policy(hello),
@@ -145,21 +147,24 @@ pub fn begin(worker: &Worker, hello: &ClientHello<'_>) -> bool {
     }
 }
 
-/// What the listener that has a server name asks of its connections.
+/// What the listener that has a server name asks of its connections, and whether it has the name not as one of all hosts.
 #[cold]
 fn at_listener(
     worker: &Worker,
     guard: &Guard<'_>,
     hello: &ClientHello<'_>,
     name: &[u8],
-) -> Result<Option<Rc<HostPolicy>>, Unusable> {
-    let Some(connection) = hello.connection() else { return Ok(None) };
+) -> Result<(Option<Rc<HostPolicy>>, bool), Unusable> {
+    let Some(connection) = hello.connection() else { return Ok((None, false)) };
     let port = local_port(connection).unwrap_or_default();
     let at = Arrival::of(&GuardedRecords(guard), port, || local_address(connection));
     let look = |kind: Kind, key: &[u8]| guard.get(kind as u8, key);
     match tls::find_by_name(&at, name, look) {
-        Some((Kind::Listener, host)) => find_of_listener(worker, guard, &host),
-        _ => Ok(None),
+        Some((Kind::Listener, host, how)) => {
+            let policy = find_of_listener(worker, guard, &host)?;
+            Ok((policy, how != ServerMatch::Default))
+        }
+        _ => Ok((None, false)),
     }
 }
 

@@ -190,7 +190,7 @@ fn is_hash_key(text: &str) -> bool {
 fn has_what_differs(key: &str, notes: &mut Vec<Note>) -> bool {
     let unknown: Vec<_> = template::parts(key.as_bytes())
         .filter_map(|part| match part {
-            Part::Variable(name) if !template::is_allowed(name) => str::from_utf8(name).ok(),
+            Part::Variable(name) if !hash_key::is_allowed(name) => str::from_utf8(name).ok(),
             _ => None,
         })
         .collect();

@@ -11,7 +11,6 @@ use super::room::{Meeting, Room};
 use super::route::{CompiledRoute, Patterns};
 use super::served::{self, Served};
 use super::state::ListenerState;
-use super::target::ToEndpoints;
 use super::tls_policy::{Authorities, TlsPolicies};
 use super::work::{self, Step};
 use super::{Beside, HostOwner, PlaceOwner};
@@ -315,12 +314,11 @@ impl KnownRoute {
     pub fn new(route: &Arc<Route>, compiled: CompiledRoute, filter_bytes: usize) -> Self {
         let count = compiled.count();
         let has_redirects = compiled.rules.iter().any(|rule| rule.answer.redirect.is_some());
-        let has_tls = compiled.tls.values().any(|to| matches!(to, ToEndpoints::Tls(_)));
         let mut seen = BTreeSet::new();
         let answers = compiled.rules.iter().map(|rule| &rule.answer);
         let answers = answers.filter(|answer| seen.insert(Arc::as_ptr(answer)));
         let targets = answers.flat_map(|answer| &answer.targets);
-        let shows = targets.filter(|target| served::tls_of(&target.policies).is_some()).count();
+        let shows = targets.filter(|target| served::takes_identity(&target.policies)).count();
         KnownRoute {
             route: route.clone(),
             compiled,
@@ -328,7 +326,7 @@ impl KnownRoute {
             is_stale: false,
             count,
             has_redirects,
-            has_tls,
+            has_tls: shows > 0,
             shows,
             served: Vec::new(),
             filter_bytes,

@@ -5,7 +5,7 @@ use super::route::{CompiledRoute, CompiledRule, RuleAction, Target};
 use super::state::ListenerState;
 use super::work::{self, Step};
 use crate::host::merge::Ids;
-use oxigress_core::model::policy::{Policies, PolicyId, UpstreamTls};
+use oxigress_core::model::policy::{Policies, PolicyId};
 use oxigress_core::model::{BackendId, Origin, PathPattern, Policy, Rule, Selection};
 use oxigress_objects::Key;
 use oxigress_objects::gateway::RedirectFilter;
@@ -111,13 +111,13 @@ impl<'r> Made<'r> {
 
 /// The targets as they are spoken to by a listener, which may show endpoints a certificate.
 fn identified<'r>(targets: &'r [Target], listener: &ListenerState<'_>) -> Cow<'r, [Target]> {
-    let has_tls = |target: &Target| tls_of(&target.policies).is_some();
-    let Some(pair) = listener.identity.as_ref().filter(|_| targets.iter().any(has_tls)) else {
+    let takes = |target: &Target| takes_identity(&target.policies);
+    let Some(pair) = listener.identity.as_ref().filter(|_| targets.iter().any(takes)) else {
         return targets.into();
     };
     let shown = targets.iter().map(|target| {
         let mut target = target.clone();
-        if has_tls(&target)
+        if takes(&target)
             && let Some(tls) = Arc::make_mut(&mut target.policies)
                 .proxy
                 .as_mut()
@@ -131,9 +131,10 @@ fn identified<'r>(targets: &'r [Target], listener: &ListenerState<'_>) -> Cow<'r
     shown.collect()
 }
 
-/// How endpoints are spoken to, if over TLS.
-pub fn tls_of(policies: &Policies) -> Option<&UpstreamTls> {
-    policies.proxy.as_ref()?.tls.as_ref()
+/// Whether endpoints are shown what the listener says: over TLS, without a certificate that a Policy names.
+pub fn takes_identity(policies: &Policies) -> bool {
+    let tls = policies.proxy.as_ref().and_then(|proxy| proxy.tls.as_ref());
+    tls.is_some_and(|tls| tls.certificate.is_empty())
 }
 
 /// The redirect that a rule answers with at a listener.

@@ -199,7 +199,7 @@ fn check_tls(
     });
     let name = host.as_str().replace('*', "some");
     let tls = |records: &Records| {
-        let policy = core_tls::policy(&records, Some(name.as_bytes()));
+        let policy = core_tls::policy(&records, Some(name.as_bytes()), true);
         policy.filter(|policy| silent.values().all(|silent| silent != policy)).map(<[u8]>::to_vec)
     };
     // A listener leaves its host to the oldest Ingress or route that names it, with how TLS is spoken there.

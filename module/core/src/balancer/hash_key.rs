@@ -4,6 +4,7 @@
 //! Errors:  none: a variable that is not on the list is empty, as an unknown one is in the reference.
 //! Source:  ingress-nginx's Lua balancer, chash; the list of variables is ours.
 
+use crate::model::policy::script::VARIABLES;
 use crate::text::template;
 pub use crate::text::template::Part;
 
@@ -11,8 +12,13 @@ pub use crate::text::template::Part;
 pub fn parse(key: &[u8]) -> impl Iterator<Item = Part<'_>> {
     template::parts(key).filter(|part| match part {
         Part::Literal(_) | Part::Capture(_) => true,
-        Part::Variable(name) => template::is_allowed(name),
+        Part::Variable(name) => is_allowed(name),
     })
+}
+
+/// Whether a key may have this variable: those of a snippet are its own, and who gets an endpoint could tell them.
+pub fn is_allowed(name: &[u8]) -> bool {
+    template::is_allowed(name) && !name.to_ascii_lowercase().starts_with(VARIABLES.as_bytes())
 }
 
 #[cfg(test)]
@@ -56,6 +62,8 @@ mod tests {
             "$ssl_client_cert",
             "$http_",
             "$nginx_version",
+            "$snippet_s_token",
+            "$SNIPPET_s_token",
         ] {
             assert_eq!(parse(key.as_bytes()).next(), None, "{key}");
         }

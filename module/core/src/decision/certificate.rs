@@ -51,7 +51,9 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
         let generation = self.generation;
         let host = Some(self.facts.host()).filter(|host| !host.is_empty());
         let of_host = match generation.has_host_policies() {
-            true => generation.host_policy(host)?,
+            true => {
+                generation.host_policy(host, !at.is_some_and(FoundHost::is_named_by_listener))?
+            }
             false => None,
         };
         let of_listener = match at.and_then(FoundHost::of_listener) {

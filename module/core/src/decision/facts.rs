@@ -126,7 +126,11 @@ pub trait Generation<'g>: Records<'g> + Sized {
     /// Some host has a TLS policy.
     fn has_host_policies(&self) -> bool;
     /// The TLS policy of a request's host; `None`: it has none.
-    fn host_policy(&self, host: Option<&[u8]>) -> Result<Option<Self::HostPolicy>, Unusable>;
+    fn host_policy(
+        &self,
+        host: Option<&[u8]>,
+        or_default: bool,
+    ) -> Result<Option<Self::HostPolicy>, Unusable>;
     /// What the listener of HTTPS that has a host asks of its connections, by the record of that host; `None`: nothing.
     fn listener_policy(&self, host: Self::Record) -> Result<Option<Self::HostPolicy>, Unusable>;
     /// The endpoints of the backend with this id, also where there are none.

@@ -24,6 +24,12 @@ impl<R: Copy> FoundHost<R> {
         let (kind, record, _) = self.server?;
         (kind == Kind::Listener).then_some(record)
     }
+
+    /// Whether a listener has the host, and not as one of all hosts.
+    pub(super) fn is_named_by_listener(&self) -> bool {
+        let found = self.server.as_ref();
+        found.is_some_and(|(kind, _, how)| *kind == Kind::Listener && *how != ServerMatch::Default)
+    }
 }
 
 impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {

@@ -41,6 +41,10 @@ pub(super) struct Carried {
     /// What the steps have looked up, in microseconds.
     effort: u32,
     moves: u8,
+    /// The steps of the server were taken.
+    pub has_server_steps: bool,
+    /// The namespace whose rule has given the request its path, where that leads to rules of this namespace only.
+    pub mover: Option<Box<[u8]>>,
 }
 
 impl Default for Carried {
@@ -52,6 +56,8 @@ impl Default for Carried {
             bytes: 0,
             effort: 0,
             moves: 0,
+            has_server_steps: false,
+            mover: None,
         }
     }
 }
@@ -76,11 +82,6 @@ impl Carried {
     pub fn is_last_move(&mut self) -> bool {
         self.moves += 1;
         self.moves >= MOST_MOVES
-    }
-
-    /// Whether the request has another path than the client's.
-    pub fn is_moved(&self) -> bool {
-        self.moves > 0
     }
 
     /// The variables, for texts of later phases.

@@ -26,10 +26,18 @@ where
     let mut next = first;
     loop {
         let Move { path, args, mut carried } = next;
+        let mover = carried.mover.take();
         let moved = Moved { facts, path, args, budget: Cell::new(carried.paths) };
         let is_last = carried.is_last_move();
         let mut decision = Decision::new();
-        match super::once(generation, &moved, trace, &mut decision, Some(carried)) {
+        let further = super::once(generation, &moved, trace, &mut decision, Some(carried));
+        match further {
+            _ if is_of_another(mover.as_deref(), decision.route.rule) => {
+                trace.answer(Reason::MovedToAnother);
+                decision = Decision::new();
+                decision.counter = Some(Counter::NoRule);
+                decision.answer = Answer::Respond(404);
+            }
             Some(further) if !is_last => {
                 next = *further;
                 next.carried.paths = moved.budget.get();
@@ -44,6 +52,14 @@ where
         decision.edits.moved = Some(Box::new((moved.path, moved.args)));
         return decision;
     }
+}
+
+/// Whether a path has led a request to a rule of another namespace than the one that may lead it. What protects that rule may
+/// look at the client's path, which auth servers are told.
+fn is_of_another(mover: Option<&[u8]>, rule: Option<RuleView<'_>>) -> bool {
+    let (Some(mover), Some(rule)) = (mover, rule) else { return false };
+    let [_, namespace, ..] = rule.texts();
+    namespace != mover
 }
 
 /// What a script leaves to the policies that it belongs to.
@@ -136,7 +152,7 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
     ) -> Result<(Box<Carried>, Option<Vec<u8>>), Answer> {
         let place = self.place_of(rule);
         let mut run = self.run(rule, payer(script), false, carried);
-        if !run.carried.is_moved() {
+        if !std::mem::replace(&mut run.carried.has_server_steps, true) {
             let end = run.take(&script.steps);
             if let End::Answer(answer, reason) = end {
                 let (_, carried) = run.into_uri();
@@ -145,7 +161,7 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
             // nginx looks for the location with the new path, whatever ended the steps.
             if run.has_uri() {
                 let moved = run.into_uri();
-                return Err(self.moves(moved));
+                return Err(self.moves(moved, None));
             }
         }
         match run.location(&script.locations, place) {
@@ -183,12 +199,15 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
         let end = run.take(steps);
         let is_changed = run.is_changed;
         let (uri, carried) = run.into_uri();
+        let of_server = script.and_then(payer).is_some();
+        let [_, namespace, ..] = rule.texts();
+        let mover = (!of_server).then_some(namespace);
         let is_broken_off = match end {
             End::Answer(answer, reason) => {
                 return (Some(self.ends(answer, reason, *carried)), false);
             }
-            End::Last => return (Some(self.moves((uri, carried))), false),
-            End::Over if is_changed => return (Some(self.moves((uri, carried))), false),
+            End::Last => return (Some(self.moves((uri, carried), mover)), false),
+            End::Over if is_changed => return (Some(self.moves((uri, carried), mover)), false),
             End::Over => false,
             End::Break => true,
         };
@@ -208,8 +227,14 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
         self.edits.variables = Some(Box::new(carried.into_variables()));
     }
 
-    /// The request has another path from now on; the answer is nobody's.
-    fn moves(&mut self, (uri, carried): (Option<Uri>, Box<Carried>)) -> Answer {
+    /// The request has another path from now on; the answer is nobody's. `mover`: the namespace whose rules alone it may lead to;
+    /// `None`: the owner of the host says so.
+    fn moves(
+        &mut self,
+        (uri, mut carried): (Option<Uri>, Box<Carried>),
+        mover: Option<&[u8]>,
+    ) -> Answer {
+        carried.mover = mover.map(Box::from);
         let (mut path, args) =
             uri.unwrap_or_else(|| (self.facts.path().to_vec(), self.facts.args().to_vec()));
         // As a client's: a path that a rule protects has one slash between its segments.
@@ -234,10 +259,20 @@ mod tests {
 
     /// What becomes of a request for a path and query, where the rules have these policies by path.
     fn decided(rules: &[(&str, &str)], policies: &Value, request: &Generated) -> (String, Edits) {
+        let rules: Vec<_> = rules.iter().map(|(path, id)| (*path, *id, "n")).collect();
+        decided_among(&rules, policies, request)
+    }
+
+    /// The same with the namespace of each rule.
+    fn decided_among(
+        rules: &[(&str, &str, &str)],
+        policies: &Value,
+        request: &Generated,
+    ) -> (String, Edits) {
         let rules: Vec<_> = rules
             .iter()
-            .map(|(path, id)| {
-                let origin = json!({"namespace": "n", "ingress": "i", "service": "s", "port": "80", "path": path});
+            .map(|(path, id, namespace)| {
+                let origin = json!({"namespace": namespace, "ingress": "i", "service": "s", "port": "80", "path": path});
                 json!({"path": {"prefix": path}, "backend": "own", "policies": id, "origin": origin})
             })
             .collect();
@@ -255,6 +290,28 @@ mod tests {
             other => format!("{other:?}"),
         };
         (answer, decision.edits)
+    }
+
+    /// Whoever may add a path to a host leads nobody past what protects the paths of others.
+    #[test]
+    fn a_script_leads_to_rules_of_its_own_namespace_only_unless_it_is_the_server_s() {
+        let policies = json!({
+            "o": {"fallback": "own"},
+            "g": {"script": {"steps": [{"rewrite": {"pattern": "^/evil(.*)", "target": "/$1", "then": "last"}}]}},
+            "p": {"script": {"server": "s", "steps": []}},
+            "s": {"script": {"owner": "n", "steps": [
+                {"rewrite": {"pattern": "^/moved(.*)", "target": "/own$1", "then": "last"}},
+                {"if": {"test": {"value": "$arg_key", "equals": "k", "negated": true}, "then": [{"answer": {"code": 403}}]}},
+            ]}},
+        });
+        let rules = [("/", "p", "n"), ("/evil", "g", "g"), ("/own", "o", "g")];
+        let of = |path, args| decided_among(&rules, &policies, &Generated::of(path, args, None)).0;
+        assert_eq!(of("/admin", ""), "Respond(403)");
+        assert_eq!(of("/admin", "key=k"), "to /");
+        assert_eq!(of("/evil/admin", ""), "Respond(404)");
+        assert_eq!(of("/evil/admin", "key=k"), "Respond(404)");
+        assert_eq!(of("/evil/own/x", ""), "to /own");
+        assert_eq!(of("/moved/x", ""), "to /own");
     }
 
     fn steps(steps: &Value) -> Value {

@@ -110,6 +110,7 @@ pub enum Reason {
     RewriteToUrl,
     ScriptAnswers,
     MovesInACircle,
+    MovedToAnother,
     ToHttps,
     NoRule,
     NoBackend,
@@ -152,6 +153,9 @@ impl Reason {
             Reason::RewriteToUrl => "the rewrite's target is a URL",
             Reason::ScriptAnswers => "a step of a snippet answers",
             Reason::MovesInACircle => "rewrites of snippets lead in a circle",
+            Reason::MovedToAnother => {
+                "a rewrite of a snippet leads to a rule of another namespace than its own"
+            }
             Reason::ToHttps => "plain HTTP is redirected to HTTPS",
             Reason::NoRule => "no rule takes the path, and there is no default backend",
             Reason::NoBackend => "the rule names no backend, and there is no default one",

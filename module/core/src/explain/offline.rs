@@ -72,8 +72,12 @@ where
         true
     }
 
-    fn host_policy(&self, host: Option<&[u8]>) -> Result<Option<Self::HostPolicy>, Unusable> {
-        let Some(value) = tls::policy(self.records, host) else { return Ok(None) };
+    fn host_policy(
+        &self,
+        host: Option<&[u8]>,
+        or_default: bool,
+    ) -> Result<Option<Self::HostPolicy>, Unusable> {
+        let Some(value) = tls::policy(self.records, host, or_default) else { return Ok(None) };
         let payer = [b"host ", host.unwrap_or_default()].concat();
         self.compiled(value, payer).map(Some)
     }

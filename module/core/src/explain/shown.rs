@@ -1,8 +1,6 @@
 //! Policies as they may be shown: what they say, and nothing that opens a door.
 
-use crate::model::policy::{
-    Access, HeaderName, HeaderValue, Policies, Proxy, Template, UpstreamTls,
-};
+use crate::model::policy::{Access, Policies, Template, UpstreamTls};
 use serde_json::Value;
 
 const HIDDEN: &str = "(hidden)";
@@ -11,51 +9,60 @@ const HIDDEN: &str = "(hidden)";
 const SECRET_NAMES: [&str; 8] =
     ["authorization", "cookie", "token", "secret", "password", "key", "credential", "signature"];
 
-/// The policies as JSON, without keys, password hashes, queries of auth servers and mirrors, and values of headers that may
-/// be credentials; certificates by their length.
+/// The policies as JSON, without keys, password hashes, queries of auth servers and mirrors, the texts of scripts, and values of
+/// headers that may be credentials; certificates by their length.
 pub fn shown(policies: &Policies) -> Value {
     let mut policies = policies.clone();
-    policies.response_headers.retain_mut(|header| {
-        let Ok(hidden) = HeaderValue::parse(HIDDEN) else { return false };
-        if is_secret(&header.name) {
-            header.value = hidden;
-        }
-        true
-    });
-    hide(policies.request_headers.iter_mut().map(|header| (&header.name, &mut header.value)));
     if let Some(Access { basic, external, .. }) = &mut policies.access {
         if let Some(basic) = basic {
             basic.users = format!("({} lines, hidden)", basic.users.lines().count());
         }
         if let Some(external) = external {
             hide_query(&mut external.target);
-            hide(external.headers.iter_mut().map(|header| (&header.name, &mut header.value)));
         }
     }
-    if let Some(mirror) = &mut policies.mirror {
-        hide_query(&mut mirror.target);
-    }
-    if let Some(Proxy { fastcgi_params, tls, .. }) = &mut policies.proxy {
-        hide(fastcgi_params.iter_mut().map(|param| (&param.name, &mut param.value)));
-        if let Some(UpstreamTls { certificate, key, .. }) = tls {
-            if !key.is_empty() {
-                *key = HIDDEN.into();
-            }
-            if !certificate.is_empty() {
-                *certificate = format!("(PEM, {} bytes)", certificate.len());
-            }
+    policies.mirror.iter_mut().for_each(|mirror| hide_query(&mut mirror.target));
+    policies.more_mirrors.iter_mut().for_each(|mirror| hide_query(&mut mirror.target));
+    if let Some(UpstreamTls { certificate, key, .. }) =
+        policies.proxy.as_mut().and_then(|proxy| proxy.tls.as_mut())
+    {
+        if !key.is_empty() {
+            *key = HIDDEN.into();
+        }
+        if !certificate.is_empty() {
+            *certificate = format!("(PEM, {} bytes)", certificate.len());
         }
     }
     // Maps with text keys and lists: nothing that JSON cannot hold.
-    serde_json::to_value(&policies).unwrap_or_default()
+    let mut shown = serde_json::to_value(&policies).unwrap_or_default();
+    hide(&mut shown, false);
+    shown
 }
 
-fn hide<'h>(headers: impl Iterator<Item = (&'h HeaderName, &'h mut Template)>) {
-    for (name, value) in headers {
-        if is_secret(name) && !value.as_str().is_empty() {
-            *value = Template::parse(HIDDEN).unwrap_or_else(|_| Template::empty());
+/// Hides the values of names that may be credentials, in whatever list they stand, and all texts of scripts: these compare with
+/// what lets a request in.
+fn hide(shown: &mut Value, is_script: bool) {
+    match shown {
+        Value::Array(all) => all.iter_mut().for_each(|one| hide(one, is_script)),
+        Value::Object(members) => {
+            let name = members.get("name").and_then(Value::as_str);
+            let hides = is_script || name.is_some_and(is_secret);
+            for (member, value) in members {
+                match value {
+                    Value::String(text) if !text.is_empty() && hides && is_text(member) => {
+                        *text = HIDDEN.into();
+                    }
+                    _ => hide(value, is_script || member == "script" || member == "steps"),
+                }
+            }
         }
+        _ => {}
     }
+}
+
+/// Whether a member of a header or of a step has a text that its author wrote, and is no name.
+fn is_text(member: &str) -> bool {
+    ["value", "equals", "pattern", "target", "location"].contains(&member)
 }
 
 /// A query may have what a server lets the gateway in by. That of a sign-in page is what every client gets.
@@ -68,8 +75,8 @@ fn hide_query(target: &mut Template) {
     }
 }
 
-fn is_secret(name: &HeaderName) -> bool {
-    let name = name.as_str().to_ascii_lowercase();
+fn is_secret(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
     SECRET_NAMES.iter().any(|secret| name.contains(secret))
 }
 
@@ -94,6 +101,18 @@ mod tests {
                 "fastcgi_params": [{"name": "DB_PASSWORD", "value": "SECRET"}],
             },
             "request_headers": [{"name": "Authorization", "value": "Bearer SECRET"}],
+            "added_request_headers": [{"name": "Authorization", "value": "Bearer SECRET"}],
+            "beside_own_headers": [{"name": "X-Token", "value": "SECRET"}],
+            "response_edits": [{"name": "X-Api-Key", "action": "set", "value": "SECRET"}],
+            "more_mirrors": [{"to": {"backend": "copy", "host": "copy.test"}, "target": "/?token=SECRET"}],
+            "script": {"steps": [
+                {"set": {"name": "snippet_l_t", "value": "SECRET"}},
+                {"if": {
+                    "test": {"value": "$http_x", "equals": "SECRET"},
+                    "then": [{"answer": {"code": 302, "location": "/SECRET"}}],
+                }},
+                {"rewrite": {"pattern": "^/SECRET", "target": "/SECRET", "then": "last"}},
+            ]},
             "response_headers": [{"name": "Set-Cookie", "value": "SECRET"}, {"name": "X-Seen", "value": "yes"}],
         }))
         .unwrap();
@@ -107,6 +126,8 @@ mod tests {
             "realm",
             "/check?(hidden)",
             "$request_uri?(hidden)",
+            "snippet_l_t",
+            "302",
         ] {
             assert!(shown.contains(seen), "{seen} in {shown}");
         }

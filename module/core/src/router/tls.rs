@@ -2,7 +2,7 @@
 
 use crate::model::{CertificateId, HostPattern};
 use crate::record::{Kind, Records, listener_of};
-use crate::router::{Arrival, by_host, by_pattern, find_listener};
+use crate::router::{Arrival, ServerMatch, by_host, by_pattern, find_listener};
 
 /// The id of the certificate for a handshake: the exact name, `*.` in place of its first label, else the
 /// default's. `None`: the certificate in nginx.conf stays.
@@ -38,20 +38,30 @@ pub fn server_name(extension: &[u8]) -> Option<&[u8]> {
 
 /// The policy of a handshake's server name, or of a request's host: the same for both, or a client could request a
 /// host without its policy. It is the policy of the host pattern that serves: a host with a server of its own does
-/// not have the policy of a wildcard.
-pub fn policy<'g>(records: &impl Records<'g>, name: Option<&[u8]>) -> Option<&'g [u8]> {
-    find_policy(name, |kind, key| records.value(kind, key))
+/// not have the policy of a wildcard. `or_default`: without one of its own a host has that of all hosts; not where a listener
+/// has it, since what an Ingress says about all hosts is not about the hosts of others.
+pub fn policy<'g>(
+    records: &impl Records<'g>,
+    name: Option<&[u8]>,
+    or_default: bool,
+) -> Option<&'g [u8]> {
+    find_policy(name, or_default, |kind, key| records.value(kind, key))
 }
 
 /// [`policy`], in the form that `look` returns for a record.
-pub fn find_policy<P>(name: Option<&[u8]>, look: impl Fn(Kind, &[u8]) -> Option<P>) -> Option<P> {
+pub fn find_policy<P>(
+    name: Option<&[u8]>,
+    or_default: bool,
+    look: impl Fn(Kind, &[u8]) -> Option<P>,
+) -> Option<P> {
     let of = |pattern: &[u8]| match look(Kind::Tls, pattern) {
         Some(policy) => Some(Some(policy)),
         None => look(Kind::Server, pattern).map(|_| None),
     };
     let mut buffer = [0; HostPattern::MAX_BYTES];
     let named = name.and_then(|name| by_pattern(normal(name, &mut buffer)?, of));
-    named.or_else(|| of(HostPattern::DEFAULT.as_bytes())).flatten()
+    let default = || of(HostPattern::DEFAULT.as_bytes()).filter(|_| or_default);
+    named.or_else(default).flatten()
 }
 
 /// Whether a server name of a handshake is this host, which is in lower case and has no trailing dot.
@@ -67,19 +77,20 @@ pub fn listener_of_name<'g>(
 ) -> Option<&'g [u8]> {
     let look = |kind, key: &[u8]| records.value(kind, key);
     find_by_name(&Arrival { is_shared: false, ..*at }, name, look)
-        .and_then(|(_, host)| listener_of(host))
+        .and_then(|(_, host, _)| listener_of(host))
 }
 
-/// What `look` finds for the host that has a server name, and its kind.
+/// What `look` finds for the host that has a server name, its kind, and how the host was found.
 pub fn find_by_name<R>(
     at: &Arrival,
     name: &[u8],
     look: impl Fn(Kind, &[u8]) -> Option<R>,
-) -> Option<(Kind, R)> {
+) -> Option<(Kind, R, ServerMatch)> {
     let mut buffer = [0; HostPattern::MAX_BYTES];
     let name = normal(name, &mut buffer).unwrap_or_default();
     let look = |kind, key: &[u8]| Some((kind, look(kind, key)?));
-    find_listener((at.port, at.own), name, at.is_shared, look).map(|(found, _)| found)
+    let found = find_listener((at.port, at.own), name, at.is_shared, look);
+    found.map(|((kind, record), how)| (kind, record, how))
 }
 
 fn has_certificate_name<'g>(records: &impl Records<'g>, name: &[u8]) -> Option<&'g [u8]> {
@@ -146,7 +157,9 @@ mod tests {
             record(Kind::Server, "*.example"),
             record(Kind::Server, "open.test"),
         ]);
-        let of = |name| policy(&&records, name).map(|key| String::from_utf8(key.to_vec()).unwrap());
+        let of = |name| {
+            policy(&&records, name, true).map(|key| String::from_utf8(key.to_vec()).unwrap())
+        };
         assert_eq!(of(Some(b"A.test.")).as_deref(), Some("*.test"));
         assert_eq!(of(Some(b"open.test")), None, "it has a server of its own");
         assert_eq!(of(Some(b"a.example")).as_deref(), Some("a.example"), "no server, but a policy");

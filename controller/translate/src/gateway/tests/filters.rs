@@ -148,22 +148,50 @@ fn rules_of_a_route_that_no_listener_serves_are_not_kept() {
     assert_eq!(work::take(Step::Read), 1, "what is served is known");
 }
 
-#[test]
-fn what_a_listener_shows_to_endpoints_is_charged_as_often_as_it_is_copied() {
-    let mut bench = bench();
+/// A Gateway that shows endpoints a certificate with this chain.
+fn showing(chain: &str) -> [Seen; 2] {
     let all = json!({"namespaces": {"from": "All"}});
     let spec = json!({"gatewayClassName": "c",
         "listeners": [{"name": "l", "port": 80, "protocol": "HTTP", "allowedRoutes": all}],
         "tls": {"backend": {"clientCertificateRef": {"name": "pair"}}}});
     let gateway = ObjectRef::new(Kind::Gateway, Key::new("infra", "g0"));
-    let chain = "c".repeat(100_000);
-    let pair = Pair { chain, key: "k".into(), names: Default::default(), leaf: Default::default() };
+    let (chain, key) = (chain.to_owned(), "k".into());
+    let pair = Pair { chain, key, names: Default::default(), leaf: Default::default() };
     let fields = Arc::new(Fields::new(Default::default()));
     let secret = Object::Secret(Secret { offer: Offer::Usable(Arc::new(pair)), fields });
-    bench.see([
+    [
         (gateway, Some(Object::Gateway(resource(0, spec)))),
         (ObjectRef::new(Kind::Secret, Key::new("infra", "pair")), Some(secret)),
-    ]);
+    ]
+}
+
+/// Where a Policy says how endpoints are spoken to, as where a BackendTLSPolicy does.
+#[test]
+fn what_a_listener_shows_to_endpoints_is_what_its_secret_has_now() {
+    let mut bench = bench();
+    bench.see(showing("old"));
+    bench.apply(
+        "apiVersion: oxigress.io/v1alpha1\nkind: Policy\nmetadata: { name: p, namespace: a }\n\
+         spec: { backend-protocol: HTTPS, proxy-ssl-server-name: 'on' }",
+    );
+    let filter = json!({"type": "ExtensionRef",
+        "extensionRef": {"group": "oxigress.io", "kind": "Policy", "name": "p"}});
+    let rules = json!([{"filters": [filter], "backendRefs": [{"name": "s", "port": 80}]}]);
+    bench.see([of_a("r", &rules)]);
+    let chains = |bench: &Bench| -> Vec<String> {
+        let policies = bench.translator.snapshot().policies.values();
+        let tls = policies.filter_map(|policies| policies.proxy.as_ref()?.tls.as_ref());
+        tls.map(|tls| tls.certificate.clone()).collect()
+    };
+    assert_eq!(chains(&bench), ["old"]);
+    bench.see(showing("new"));
+    assert_eq!(chains(&bench), ["new"]);
+}
+
+#[test]
+fn what_a_listener_shows_to_endpoints_is_charged_as_often_as_it_is_copied() {
+    let mut bench = bench();
+    bench.see(showing(&"c".repeat(100_000)));
     bench.apply(&format!(
         "apiVersion: gateway.networking.k8s.io/v1\nkind: BackendTLSPolicy\nmetadata: {{ name: p, namespace: a }}\nspec:\n  \
          targetRefs: [{{ group: '', kind: Service, name: s }}]\n  validation: {{ hostname: s.test, caCertificateRefs: [{{ \

@@ -2,6 +2,27 @@
 
 use super::*;
 
+/// What an Ingress without a host says about client certificates is not about the hosts of listeners.
+#[test]
+fn the_policy_of_all_hosts_closes_no_host_of_a_listener() {
+    let served = json!({"rules": [{"path": {"prefix": "/"}, "backend": "own"}]});
+    let records = records(json!({
+        "servers": {"_": served},
+        "tls": {"_": {"denied": true}},
+        "listener_servers": {"80/**.wild.test": served, "80/a.test": served},
+        "backends": {"own": {}},
+        "endpoints": {"own": [{"address": "10.0.0.1", "port": 1}]},
+    }));
+    let of = |host: &'static str| {
+        let asked = Generated { is_tls: false, server_name: None, ..request(host, "/") };
+        decide(&generation(&records), &asked, &mut Silent).answer
+    };
+    for host in ["a.test", "x.wild.test", "x.y.wild.test"] {
+        assert_eq!(of(host), Answer::Forward, "{host}");
+    }
+    assert_eq!(of("other.test"), Answer::Respond(403), "the Ingress's own");
+}
+
 #[test]
 fn a_host_of_another_listener_than_the_connection_s_is_misdirected() {
     let served = |listener: Value| json!({"rules": [{"path": {"prefix": "/"}, "backend": "own"}], "listener": listener});
