@@ -13,7 +13,7 @@ pub mod rules;
 
 pub use rules::{External, Known, Rules};
 
-use crate::access::phase::Progress;
+use crate::access::phase::{Asked, Progress};
 use crate::request::Request;
 use crate::system::memory::now_seconds;
 use oxigress_core::policy::access::{self, Answer, Password, Verdict};
@@ -61,11 +61,11 @@ pub fn decide(request: &Request<'_>) -> AccessOutcome {
         Verdict::Waits => AccessOutcome::Waits,
         Verdict::CheckPassword => check_password(&facts),
         Verdict::AskServer => {
-            let is_asked = rules.external.as_ref().is_some_and(|to| request.ask(progress, to));
-            if is_asked {
-                AccessOutcome::Waits
-            } else {
-                AccessOutcome::Refused(Refusal::Status(500))
+            match rules.external.as_ref().and_then(|to| request.ask(progress, to)) {
+                Some(Asked::Waits) => AccessOutcome::Waits,
+                // What they have answered is known now.
+                Some(Asked::Answered) => decide(request),
+                None => AccessOutcome::Refused(Refusal::Status(500)),
             }
         }
         Verdict::Refused(refusal) => AccessOutcome::Refused(answer(&facts, refusal)),

@@ -29,5 +29,5 @@ pub use defaults::Defaults;
 pub use keys::logging::{ACCESS_LOG, ERROR_LOG};
 pub use keys::tls::Hsts;
 pub use read::parse;
-pub use settings::{Admission, Settings};
+pub use settings::{Admission, Settings, Snippets};
 pub use static_config::StaticConfig;

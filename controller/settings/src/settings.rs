@@ -33,6 +33,8 @@ pub struct Settings {
     pub defaults: Defaults,
     /// global-auth-*, as annotations of these names, until all of them were read.
     pub(crate) global_auth: BTreeMap<&'static str, String>,
+    /// The snippets as they are written, until they are translated.
+    pub snippets: Snippets,
     /// The keys enable-opentelemetry, opentelemetry-*, otlp-* and otel-*.
     pub tracing: TracingSettings,
     /// The keys hsts*.
@@ -64,6 +66,7 @@ impl Default for Settings {
             use_port_in_redirects: false,
             defaults: Defaults::default(),
             global_auth: BTreeMap::new(),
+            snippets: Snippets::default(),
             tracing: TracingSettings::default(),
             hsts: tls::Hsts::default(),
             blocked_user_agents: Vec::new(),
@@ -75,6 +78,13 @@ impl Default for Settings {
             response_headers_from: None,
         }
     }
+}
+
+/// Texts in the syntax of nginx.conf.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Snippets {
+    /// The key global-auth-snippet.
+    pub auth: String,
 }
 
 /// What the admission webhook refuses beside what translate rejects.
@@ -97,6 +107,13 @@ impl Default for Admission {
 pub(crate) type Maps = BTreeMap<ObjectKey, Arc<ConfigMap>>;
 
 impl Settings {
+    /// Closes every location for a key that protects and cannot be honoured.
+    pub fn close(&mut self, key: &str) {
+        self.closing_key.get_or_insert_with(|| key.to_owned());
+        // Whatever is made of these policies is closed, whichever API it comes from.
+        self.defaults.policies.denied = Some(503);
+    }
+
     /// The settings of the wire, but for the default backend.
     pub fn published(&self) -> oxigress_core::model::Settings {
         let hsts = self.hsts.header();

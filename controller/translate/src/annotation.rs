@@ -21,7 +21,7 @@ mod reader;
 mod redirects;
 mod responses;
 pub mod route;
-mod snippet;
+pub mod snippet;
 pub mod table;
 mod tracing;
 mod upstream_tls;
@@ -174,8 +174,8 @@ fn read_policies(
     let mut access = policies.access.take().unwrap_or_default();
     access::read(reader, &mut access);
     external_auth::read(reader, &mut access);
-    // One whose URL cannot be read is closed already.
-    let has_auth = access.external.is_some() || reader.has("auth-url");
+    // The ConfigMap's auth server has a snippet of the ConfigMap.
+    let has_auth = reader.has("auth-url");
     policies.access = Some(access).filter(|access| *access != Access::default());
     limits::read(reader, &mut policies);
     cors::read(reader, &mut policies);
@@ -410,21 +410,26 @@ mod tests {
     }
 
     #[test]
-    fn an_auth_snippet_closes_where_an_auth_server_is_asked() {
+    fn an_auth_snippet_closes_beside_its_auth_url_where_snippets_are_not_allowed() {
         let asked = [("global-auth-url".to_owned(), "http://10.0.0.1/".to_owned())];
         let map = oxigress_objects::ConfigMap { data: asked.into() };
         let global = oxigress_settings::parse(Some(&map), &BTreeMap::new()).0.defaults;
+        let allowing = Defaults { allows_snippets: true, ..Defaults::default() };
         for (defaults, more, is_closed) in [
             (&Defaults::default(), None, false),
             (&Defaults::default(), Some(("auth-url", "http://10.0.0.1/")), true),
-            (&global, None, true),
+            // The ConfigMap's auth server has a snippet of the ConfigMap.
+            (&global, None, false),
+            (&global, Some(("auth-url", "http://10.0.0.1/")), true),
             (&global, Some(("enable-global-auth", "false")), false),
+            (&allowing, Some(("auth-url", "http://10.0.0.1/")), false),
         ] {
             let snippet = ("auth-snippet", "proxy_set_header X-A b;");
             let all = [snippet].into_iter().chain(more);
             let all = all.map(|(name, text)| (format!("x.io/{name}"), text.to_owned())).collect();
             let (found, notes) = read_with(defaults, &all);
-            assert_eq!((found.closing.is_some(), notes.len()), (is_closed, 1), "{more:?}");
+            let count = usize::from(!defaults.allows_snippets);
+            assert_eq!((found.closing.is_some(), notes.len()), (is_closed, count), "{more:?}");
         }
     }
 

@@ -155,7 +155,8 @@ fn fuzz_settings() {
     check("settings", &seeds.into_iter().collect::<Vec<_>>(), |input| {
         let data = pairs(input).into_iter().map(|(k, v)| (k.to_owned(), v.to_owned())).collect();
         let map = ConfigMap { data };
-        let (settings, notes) = settings::parse(Some(&map), &BTreeMap::new());
+        let (mut settings, mut notes) = settings::parse(Some(&map), &BTreeMap::new());
+        annotation::snippet::settings::read(&mut settings, "ingress", &mut notes);
         let rejected = notes.iter().any(|note| note.severity == Severity::Rejected);
         assert_eq!(settings.closing_key.is_some(), rejected);
         let json = serde_json::to_vec(&settings.defaults.policies).unwrap();

@@ -8,6 +8,7 @@ mod known;
 mod streams;
 pub mod withheld;
 
+use crate::annotation::snippet;
 use crate::backend::spec::{BackendSpec, HostBackend, SpecOwners};
 use crate::backend::stream;
 use crate::backend_ref::BackendRef;
@@ -303,6 +304,7 @@ impl Translator {
         }
         let map = world.config_maps.get(&key).map(AsRef::as_ref);
         let (mut settings, mut notes) = settings::parse(map, &world.config_maps);
+        snippet::settings::read(&mut settings, &key.namespace, &mut notes);
         if settings.use_port_in_redirects {
             settings.defaults.policies.redirect_port = Some(self.options.https_port);
         }

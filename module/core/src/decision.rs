@@ -8,6 +8,7 @@
 //! Errors:  none; a request that cannot be served is answered with a status, and [`Reason`] says why.
 //! Cost:    nothing is allocated where the rule is a prefix or an exact path without redirect and rewrite.
 
+pub mod asking;
 mod backend;
 mod certificate;
 mod facts;

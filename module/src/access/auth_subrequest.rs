@@ -13,6 +13,7 @@ use crate::request::route::NewRoute;
 use crate::request::spans::{self, CallPlace};
 use crate::route;
 use nginx::{Code, Ended, Kind};
+use oxigress_core::decision::Variable;
 use oxigress_core::http::header;
 use oxigress_core::own_server::OwnServer;
 use oxigress_core::policy::access::Answer;
@@ -35,6 +36,8 @@ pub struct AuthSubrequest {
     cache_key: Vec<u8>,
     /// Of the server.
     host: Vec<u8>,
+    /// Of the steps before it, for its headers.
+    variables: Vec<Variable>,
     status: Cell<u16>,
     is_answered: Cell<bool>,
     /// Of a traced request: its span.
@@ -105,6 +108,7 @@ impl AuthSubrequest {
 pub fn send<'r>(
     request: &Request<'r>,
     external: &'r External,
+    variables: Vec<Variable>,
     begun: impl FnOnce(&'r AuthSubrequest),
 ) -> Option<()> {
     let (raw, source) = (request.nginx(), &external.source);
@@ -118,6 +122,7 @@ pub fn send<'r>(
         subrequest: Cell::new(std::ptr::null_mut()),
         cache_key: external.cache_key(request, &asked).unwrap_or_default(),
         host,
+        variables,
         status: Cell::new(0),
         is_answered: Cell::new(false),
         call: Cell::new(None),
@@ -161,7 +166,7 @@ fn write_headers(
     auth: &AuthSubrequest,
     subrequest: &nginx::Request,
 ) -> Option<()> {
-    let own = auth.external().headers(request);
+    let own = auth.external().headers(request, &auth.variables);
     let call = spans::of(request).map(|trace| trace.begin_call(request, CallKind::Auth));
     auth.call.set(call.as_ref().map(|(place, _)| *place));
     let context = call.map(|(_, headers)| headers).into_iter().flatten();

@@ -9,6 +9,7 @@ use crate::access::auth_subrequest::AuthSubrequest;
 use crate::access::password;
 use crate::request::Request;
 use nginx::{Code, Next, PhaseHandler};
+use oxigress_core::decision::asking::Asking;
 use oxigress_core::policy::access::{Answer, Password};
 use oxigress_core::policy::auth;
 use std::cell::Cell;
@@ -19,6 +20,8 @@ use std::ptr::{NonNull, null};
 pub struct Progress {
     is_granted: Cell<bool>,
     password: Cell<Password>,
+    /// The status with which steps have answered in the auth server's place.
+    answered: Cell<Option<u16>>,
     auth: Cell<Option<NonNull<AuthSubrequest>>>,
 }
 
@@ -53,7 +56,11 @@ impl Progress {
 
     /// The auth server.
     pub fn answer(&self) -> Answer {
-        self.auth().map_or(Answer::Unasked, AuthSubrequest::answer)
+        match (self.auth(), self.answered.get()) {
+            (Some(auth), _) => auth.answer(),
+            (None, Some(status)) => Answer::Status(status),
+            (None, None) => Answer::Unasked,
+        }
     }
 
     /// What the auth server says in a header, repeated ones joined; `None`: nothing.
@@ -66,6 +73,14 @@ impl Progress {
         }
         Some(all)
     }
+}
+
+/// What comes of asking an auth server.
+pub enum Asked {
+    /// The server answers later.
+    Waits,
+    /// Steps have answered in its place.
+    Answered,
 }
 
 /// Where the progress of a request is, in its pool; null: it was not in ACCESS.
@@ -200,9 +215,21 @@ impl<'r> Request<'r> {
         password::begin(self.nginx(), self.worker(), &asked)
     }
 
-    /// Asks the auth server; `false`: it cannot be asked.
-    pub fn ask(&self, progress: &'r Progress, external: &'r crate::access::External) -> bool {
-        auth_subrequest::send(self, external, |auth| progress.set_auth(auth)).is_some()
+    /// Asks the auth server, unless steps answer in its place; `None`: it cannot be asked.
+    pub fn ask(
+        &self,
+        progress: &'r Progress,
+        external: &'r crate::access::External,
+    ) -> Option<Asked> {
+        let variables = match external.before_asking(self) {
+            Asking::Server(variables) => variables,
+            Asking::Answer(status) => {
+                progress.answered.set(Some(status));
+                return Some(Asked::Answered);
+            }
+        };
+        auth_subrequest::send(self, external, variables, |auth| progress.set_auth(auth))?;
+        Some(Asked::Waits)
     }
 
     /// Says in the error log that the auth server said neither yes nor no.

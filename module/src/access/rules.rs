@@ -1,16 +1,20 @@
 //! Who may come in: [`Access`] as a worker uses it.
 
 use crate::request::Request;
+use crate::route::{Live, RequestFacts};
 use crate::system::log;
 use crate::tls::client_certificate;
 use crate::tls::client_certificate::Told;
 use nginx::ssl::sha256;
+use oxigress_core::decision::asking::{self, Asking};
+use oxigress_core::decision::{Generation, Variable};
 use oxigress_core::model::policy::{Access, BasicAuth, ExternalAuth, Policies, Template};
 use oxigress_core::policy::auth;
 use oxigress_core::policy::networks::Networks;
 use oxigress_core::policy::passwords::{self, Hash, Passwords, Verdicts};
-use oxigress_core::text::template;
+use oxigress_core::text::template::{self, Values};
 use siphasher::sip128::{Hasher128, SipHasher24};
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::hash_map::RandomState;
 use std::hash::Hasher;
@@ -47,6 +51,9 @@ pub struct External {
 
 /// The parameter of a sign-in URL, unless the policy names another.
 const RETURN_PARAMETER: &str = "rd";
+
+/// What the names of the variables of a rule's own steps begin with.
+const OF_LOCATION: &str = "snippet_l_";
 
 /// What the auth server gets to know of a client's certificate.
 const CLIENT_CERTIFICATE: [(&[u8], Told); 4] = [
@@ -143,7 +150,7 @@ impl External {
     }
 
     /// The headers of the auth subrequest beside the client's, in place of the client's of the same name.
-    pub fn headers(&self, request: &Request<'_>) -> Vec<(&[u8], Vec<u8>)> {
+    pub fn headers(&self, request: &Request<'_>, variables: &[Variable]) -> Vec<(&[u8], Vec<u8>)> {
         let url = [scheme(request), b"://", authority(request), request.target()].concat();
         let address = request.variable(b"remote_addr").unwrap_or_default();
         let redirect = match &self.source.request_redirect {
@@ -170,13 +177,27 @@ impl External {
             all.push((b"X-Original-URI", request.target().into()));
             all.push((b"X-Scheme", scheme(request).into()));
         }
+        let values = AskingValues { request, variables };
         for header in &self.source.headers {
             all.push((
                 header.name.as_str().as_bytes(),
-                template::bytes(header.value.parts(), request),
+                template::bytes(header.value.parts(), &values),
             ));
         }
         all
+    }
+
+    /// Takes the steps that come before the server is asked.
+    pub fn before_asking(&self, request: &Request<'_>) -> Asking {
+        let Some(script) = &self.source.script else { return Asking::Server(Vec::new()) };
+        let texts = request.route_names().map(|names| names.texts).unwrap_or_default();
+        let [_, namespace, ..] = texts;
+        let payer = if script.owner.is_empty() { namespace } else { script.owner.as_bytes() };
+        let guard = request.worker().reader().read();
+        let live = Live::new(request.worker(), &guard);
+        let known = request.script_variables().iter();
+        let known = known.filter(|(name, _)| name.starts_with(OF_LOCATION)).cloned().collect();
+        asking::before_asking(script, &RequestFacts(request), live.patterns().of(payer), known)
     }
 
     /// What tells the answer from all others that are kept; `None`: none is. Two Ingresses have no answer in
@@ -200,6 +221,26 @@ impl External {
         let valid = &self.source.cache.as_ref()?.valid;
         let valid = valid.iter().find(|valid| valid.statuses.contains(&status))?;
         Some(valid.seconds).filter(|seconds| *seconds > 0)
+    }
+}
+
+/// What the headers of an auth subrequest are made of: the request, and the variables of the steps before it.
+struct AskingValues<'a, 'r> {
+    request: &'a Request<'r>,
+    variables: &'a [Variable],
+}
+
+impl Values for AskingValues<'_, '_> {
+    fn variable(&self, name: &[u8]) -> Option<Cow<'_, [u8]>> {
+        let is_it = |known: &&Variable| known.0.as_bytes() == name;
+        match self.variables.iter().find(is_it) {
+            Some((_, value)) => Some(Cow::Borrowed(value)),
+            None => Values::variable(self.request, name),
+        }
+    }
+
+    fn capture(&self, number: u8) -> &[u8] {
+        self.request.capture(number)
     }
 }
 

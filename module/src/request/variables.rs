@@ -18,10 +18,15 @@ impl<'r> Request<'r> {
 
     /// The value of one, by its whole name.
     pub fn script_variable(&self, name: &[u8]) -> Option<&'r [u8]> {
+        let found = self.script_variables().iter().find(|(known, _)| known.as_bytes() == name)?;
+        Some(&found.1)
+    }
+
+    /// All of them.
+    pub fn script_variables(&self) -> &'r [Variable] {
         // A subrequest has the pool of its main request. The newest come first.
         let mut all = self.nginx().pool().kept::<Kept>();
-        let kept = all.find(|kept| std::ptr::eq(kept.request, self.nginx()))?;
-        let found = kept.all.iter().find(|(known, _)| known.as_bytes() == name)?;
-        Some(&found.1)
+        let kept = all.find(|kept| std::ptr::eq(kept.request, self.nginx()));
+        kept.map_or(&[], |kept| &kept.all)
     }
 }

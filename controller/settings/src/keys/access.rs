@@ -31,7 +31,7 @@ pub const KEYS: &[Key] = &[
     key("global-auth-signin-redirect-param", Form::Text("text", any), "", How::Data(|to, v| global(to, "auth-signin-redirect-param", v))),
     key("global-auth-response-headers", Form::Text("header names with commas between", any), "", How::Data(|to, v| global(to, "auth-response-headers", v))),
     key("global-auth-request-redirect", Form::Text("text", any), "", How::Data(|to, v| global(to, "auth-request-redirect", v))),
-    key("global-auth-snippet", Form::Text("text", |text| Some(text.to_owned())), "", How::Unsupported("raw text never gets into nginx.conf: use auth-proxy-set-headers")),
+    key("global-auth-snippet", Form::SNIPPET, "", How::Protecting(|to, v| { to.snippets.auth = v.text().to_owned(); Ok(()) })),
     key("global-auth-cache-key", Form::Text("text with variables", any), "", How::Data(|to, v| global(to, "auth-cache-key", v))),
     key("global-auth-cache-duration", Form::Text("statuses and times", any), "", How::Data(|to, v| global(to, "auth-cache-duration", v))),
     key("global-auth-always-set-cookie", Form::Flag, "false", How::Data(|to, v| {

@@ -51,6 +51,7 @@ pub fn read(reader: &mut Reader<'_>, access: &mut Access) {
         signin_parameter: None,
         response_headers: Vec::new(),
         headers: Vec::new(),
+        script: None,
         request_redirect: None,
         always_sets_cookie: false,
         cache: None,

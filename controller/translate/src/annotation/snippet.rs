@@ -6,12 +6,15 @@
 //!          may keep somebody out.
 //! Source:  docs/snippets.md, docs/differences/objects.md.
 
+mod auth;
 mod headers;
 mod location;
 mod names;
 mod networks;
 mod script;
 mod server;
+pub mod settings;
+mod speaker;
 mod values;
 
 pub use server::ServerSnippet;
@@ -19,10 +22,12 @@ pub use server::ServerSnippet;
 use super::reader::Reader;
 use crate::patterns::Compiler;
 use location::{Left, Loss};
+use names::Names;
 use oxigress_core::model::policy::Policies;
 use oxigress_core::model::shorten;
 use oxigress_objects::verdict::Note;
 use oxigress_settings::grammar::directives::{self, Directive, Unreadable};
+use speaker::{OfAnnotation, Speaker};
 use std::sync::Arc;
 
 /// Directives that keep nobody out; any other may.
@@ -107,10 +112,10 @@ const HARMLESS_PREFIXES: [&str; 8] = [
     "proxy_cache",
 ];
 
-/// The snippets, by what they are about.
+/// The snippets, in the order in which they are read: that of an auth server knows the variables of its locations.
 const SNIPPETS: [&str; 5] = [
-    "auth-snippet",
     "configuration-snippet",
+    "auth-snippet",
     "modsecurity-snippet",
     "server-snippet",
     "stream-snippet",
@@ -125,23 +130,26 @@ pub struct OfHosts {
     pub server: Option<Arc<ServerSnippet>>,
 }
 
-/// Says what is in them. `has_auth`: an auth server is asked, by this Ingress or by the ConfigMap.
+/// Says what is in them. `has_auth`: the Ingress names an auth server.
 pub fn read(
     reader: &mut Reader<'_>,
     has_auth: bool,
     policies: &mut Policies,
     compiler: &mut Compiler<'_>,
 ) -> OfHosts {
-    let mut hosts = OfHosts::default();
+    let (mut hosts, mut names) = (OfHosts::default(), None);
     for name in SNIPPETS {
         let Some(text) = reader.text(name).filter(|text| !text.is_empty()) else { continue };
         if name == "auth-snippet" && !has_auth {
-            reader.warn(name, "has no effect without auth-url: no auth server is asked");
+            reader.warn(name, "has no effect without auth-url");
             continue;
         }
         match name {
             "configuration-snippet" if reader.context.defaults.allows_snippets => {
-                translate(reader, text, policies, compiler);
+                names = translate(reader, text, policies, compiler);
+            }
+            "auth-snippet" if reader.context.defaults.allows_snippets => {
+                translate_auth(reader, text, names.as_ref(), policies, compiler);
             }
             "server-snippet" if reader.context.defaults.allows_snippets => {
                 let read = server::read(reader, text, compiler);
@@ -168,7 +176,7 @@ fn leave_out(
         _ if name == "modsecurity-snippet" => rules(text),
         Ok(directives) => {
             if name == "configuration-snippet" {
-                withhold_headers(reader, &directives, policies);
+                withhold_headers(&mut OfAnnotation { reader, name }, &directives, policies);
             }
             found(name, &directives)
         }
@@ -202,14 +210,38 @@ fn translate(
     text: &str,
     policies: &mut Policies,
     compiler: &mut Compiler<'_>,
-) {
+) -> Option<Names> {
     let name = "configuration-snippet";
+    let all = match directives::parse(text) {
+        Ok(all) => all,
+        Err(why) => {
+            close_invalid(reader, name, &why);
+            return None;
+        }
+    };
+    let (names, left) = location::apply(&all, policies, compiler);
+    say(reader, name, left, Some(policies));
+    Some(names)
+}
+
+/// Puts what a text says about auth subrequests into the policies. `names`: the variables of the Ingress's locations.
+fn translate_auth(
+    reader: &mut Reader<'_>,
+    text: &str,
+    names: Option<&Names>,
+    policies: &mut Policies,
+    compiler: &mut Compiler<'_>,
+) {
+    let name = "auth-snippet";
     let all = match directives::parse(text) {
         Ok(all) => all,
         Err(why) => return close_invalid(reader, name, &why),
     };
-    let left = location::apply(&all, policies, compiler);
-    say(reader, name, left, Some(policies));
+    // Without one the locations are closed already.
+    let external = policies.access.as_mut().and_then(|access| access.external.as_mut());
+    let Some(external) = external else { return };
+    let left = auth::apply(&all, names, "", external, compiler);
+    say(reader, name, left, None);
 }
 
 fn close_invalid(reader: &mut Reader<'_>, name: &'static str, why: &Unreadable) {
@@ -223,6 +255,16 @@ fn say(
     reader: &mut Reader<'_>,
     name: &'static str,
     all: Vec<Left<'_>>,
+    policies: Option<&mut Policies>,
+) -> bool {
+    say_to(&mut OfAnnotation { reader, name }, name, all, policies)
+}
+
+/// The same of a snippet of this kind, to whoever has it.
+fn say_to(
+    to: &mut dyn Speaker,
+    name: &'static str,
+    all: Vec<Left<'_>>,
     mut policies: Option<&mut Policies>,
 ) -> bool {
     let mut is_open = true;
@@ -233,7 +275,7 @@ fn say(
             Loss::Nothing => String::new(),
             Loss::AsNamed => {
                 if let Some(policies) = &mut policies {
-                    withhold_headers(reader, std::slice::from_ref(directive), policies);
+                    withhold_headers(to, std::slice::from_ref(directive), policies);
                 }
                 found(name, std::slice::from_ref(directive)).1
             }
@@ -241,23 +283,22 @@ fn say(
         };
         if !protecting.is_empty() {
             let why = format!("line {line}: {shown}: {why}, and {protecting} may restrict access");
-            reader.close(name, &why, "replace it with annotations, or remove it");
+            to.close(&why, "replace it with annotations, or remove it");
             is_open = false;
         } else if left.loss == Loss::Nothing {
-            let note = format!("annotation {name}: line {line}: {shown} has no effect: {why}");
-            reader.notes.push(Note::remark(note));
+            to.remark(&format!("line {line}: {shown} has no effect: {why}"));
         } else {
-            reader.warn(name, &format!("line {line}: {shown} is ignored: {why}"));
+            to.warn(&format!("line {line}: {shown} is ignored: {why}"));
         }
     }
     is_open
 }
 
 /// Takes away the client's own headers where `proxy_set_header` is not carried out: endpoints may believe them.
-fn withhold_headers(reader: &mut Reader<'_>, all: &[Directive], policies: &mut Policies) {
+fn withhold_headers(to: &mut dyn Speaker, all: &[Directive], policies: &mut Policies) {
     if !headers::withhold_all(all, policies) {
         let why = "it sets more than 200 headers, so the client's values cannot be removed";
-        reader.close("configuration-snippet", why, "set at most 200 headers");
+        to.close(why, "set at most 200 headers");
     }
 }
 
@@ -299,8 +340,12 @@ fn names<'s>(all: impl Iterator<Item = &'s str>) -> String {
 fn protects(snippet: &str, directive: &Directive) -> bool {
     let arguments = &directive.arguments;
     match (snippet, directive.name.as_str()) {
-        // What the auth server is asked decides who comes in.
-        ("auth-snippet", _) => true,
+        // What the auth server is asked, and whether it is, decides who comes in.
+        (
+            "auth-snippet",
+            "break" | "error_page" | "if" | "location" | "proxy_cache_key" | "proxy_set_header"
+            | "return" | "rewrite" | "set" | "try_files",
+        ) => true,
         ("stream-snippet", _) => false,
         (_, "return") => !arguments.first().is_some_and(|code| {
             code.starts_with(['2', '3']) && code.len() == 3 || code.starts_with("http")

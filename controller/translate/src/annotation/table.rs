@@ -328,7 +328,13 @@ pub const ROWS: &[Row] = &[
         Different("an invalid value is ignored, with a warning"),
     ),
     row("opentelemetry-trust-incoming-span", Observability, Same),
-    row("auth-snippet", Snippets, SNIPPET),
+    row(
+        "auth-snippet",
+        Snippets,
+        Different(
+            "where snippets are allowed, a dialect becomes headers of the auth request and steps before it; else it closes",
+        ),
+    ),
     row(
         "configuration-snippet",
         Snippets,

@@ -5,7 +5,7 @@ use oxigress_core::model::policy::script::ScriptPattern;
 use oxigress_settings::grammar::directives::{self, Directive};
 
 /// Annotations whose patterns are compiled.
-pub const WITH_PATTERNS: [&str; 2] = ["configuration-snippet", "server-snippet"];
+pub const WITH_PATTERNS: [&str; 3] = ["auth-snippet", "configuration-snippet", "server-snippet"];
 
 /// Longest text that is read, as of every annotation.
 const MOST_BYTES: usize = 64 * 1024;

@@ -63,6 +63,11 @@ impl Default for Carried {
 }
 
 impl Carried {
+    /// Of a request for which these variables are known.
+    pub fn with(variables: Vec<Variable>) -> Self {
+        Carried { variables, ..Carried::default() }
+    }
+
     /// Variables of the rule that takes the request now; those of a rule before it are nobody's any more.
     pub fn forget_rule(&mut self) {
         self.variables.retain(|(name, _)| name.starts_with(OF_SERVER));

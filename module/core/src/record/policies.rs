@@ -35,7 +35,11 @@ pub fn check_policies(policies: &Policies, checks: &dyn Checks) -> Result<(), Fa
     check_size(policies)?;
     check_cost(policies)?;
     policies.limits.as_ref().map_or(Ok(()), check_limits)?;
-    policies.script.as_ref().map_or(Ok(()), |script| check_script(script))?;
+    policies.script.as_ref().map_or(Ok(()), |script| check_script("/script", script))?;
+    let external = policies.access.as_ref().and_then(|access| access.external.as_ref());
+    if let Some(script) = external.and_then(|external| external.script.as_ref()) {
+        check_script("/access/external/script", script)?;
+    }
     let Some(proxy) = &policies.proxy else { return Ok(()) };
     check_buffer("/proxy/buffer_bytes", proxy.buffer_bytes)?;
     check_buffer("/proxy/body_buffer_bytes", proxy.body_buffer_bytes)?;
@@ -92,7 +96,7 @@ fn check_cost(policies: &Policies) -> Result<(), Fault> {
     }
 }
 
-fn check_script(script: &Script) -> Result<(), Fault> {
+fn check_script(field: &'static str, script: &Script) -> Result<(), Fault> {
     let counts = [
         ("steps", script.step_count(), Script::MAX_STEPS),
         ("locations", script.locations.len(), Script::MAX_LOCATIONS),
@@ -100,10 +104,9 @@ fn check_script(script: &Script) -> Result<(), Fault> {
     ];
     match counts.into_iter().find(|(_, count, most)| count > most) {
         None => Ok(()),
-        Some((what, count, most)) => Err(Fault::new(
-            "/script",
-            format!("{count} {what}, at most {most} are taken: use fewer"),
-        )),
+        Some((what, count, most)) => {
+            Err(Fault::new(field, format!("{count} {what}, at most {most} are taken: use fewer")))
+        }
     }
 }
 

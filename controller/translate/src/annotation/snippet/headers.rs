@@ -69,6 +69,24 @@ pub fn request(name: &str, value: &str, policies: &mut Policies) -> Result {
     Ok(())
 }
 
+/// Takes over a `proxy_set_header` directive about an auth subrequest.
+pub fn of_auth(name: &str, value: &str, headers: &mut Vec<RequestHeader>) -> Result {
+    let is = |known: &str| is_alike(name.as_bytes(), known.as_bytes());
+    let is_said = match value {
+        "" => ["connection", "content-length", "upgrade", "x-forwarded-proto"].into_iter().any(is),
+        _ => false,
+    };
+    if is_said {
+        return Err(Not::Needed("no auth request has this header"));
+    }
+    free(name)?;
+    if headers.len() >= MOST {
+        return impossible("more than 200 headers are too many");
+    }
+    headers.push(RequestHeader { name: HeaderName::parse(name)?, value: Template::parse(value)? });
+    Ok(())
+}
+
 /// Keeps the client's own header from standing in the place of one that is not set.
 fn withhold(name: HeaderName, policies: &mut Policies) {
     let is =

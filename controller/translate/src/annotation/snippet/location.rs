@@ -22,12 +22,12 @@ use oxigress_settings::grammar::retries;
 
 pub use super::values::{Left, Loss};
 
-/// Puts what the directives say into the policies; answers those that it leaves out.
+/// Puts what the directives say into the policies; answers their variables, and those that it leaves out.
 pub fn apply<'d>(
     directives: &'d [Directive],
     policies: &mut Policies,
     compiler: &mut Compiler<'_>,
-) -> Vec<Left<'d>> {
+) -> (Names, Vec<Left<'d>>) {
     let mut names = Names::of('l', directives);
     let mut left = Vec::new();
     if script::is_needed(directives) {
@@ -39,7 +39,7 @@ pub fn apply<'d>(
         }
     }
     left.extend(apply_plain(directives, &names, policies));
-    left
+    (names, left)
 }
 
 /// Puts what those directives say into the policies that are no steps.
@@ -257,7 +257,8 @@ mod tests {
 
     fn read_onto(mut policies: Policies, text: &str) -> (String, Vec<String>) {
         let all = parse(text).unwrap();
-        let left = apply(&all, &mut policies, &mut Compiler::new([])).into_iter().map(|left| {
+        let (_, left) = apply(&all, &mut policies, &mut Compiler::new([]));
+        let left = left.into_iter().map(|left| {
             let why = left.why.as_deref().unwrap_or("not known").to_owned();
             let loss = match left.loss {
                 Loss::Nothing => "idle ",

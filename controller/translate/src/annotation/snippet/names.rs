@@ -6,16 +6,21 @@ use oxigress_core::model::policy::script::VARIABLES;
 use oxigress_core::text::template::{Part, parts};
 use oxigress_settings::grammar::directives::{self, Directive};
 use std::borrow::Cow;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
+
+/// The scope of an auth subrequest.
+pub const OF_AUTH: char = 'a';
 
 /// Longest name of a variable.
 const MOST_LETTERS: usize = 64;
 
 /// The names that a text sets.
+#[derive(Clone, Debug)]
 pub struct Names {
-    /// `l` of a location, `s` of a server.
+    /// `l` of a location, `s` of a server, `a` of an auth subrequest.
     scope: char,
-    known: BTreeSet<String>,
+    /// Each with the scope of the text that sets it.
+    known: BTreeMap<String, char>,
     /// The text has patterns of its own, whose captures only steps know.
     has_patterns: bool,
 }
@@ -23,11 +28,12 @@ pub struct Names {
 impl Names {
     /// The variables of a text: those that any of its directives sets.
     pub fn of(scope: char, all: &[Directive]) -> Self {
-        let mut names = Names { scope, known: BTreeSet::new(), has_patterns: false };
+        let mut names = Names { scope, known: BTreeMap::new(), has_patterns: false };
         directives::each(all, &mut |directive| match directive.name.as_str() {
             "set" => {
                 let name = directive.arguments.first().and_then(|name| name.strip_prefix('$'));
-                names.known.extend(name.filter(|name| is_name(name)).map(str::to_ascii_lowercase));
+                let name = name.filter(|name| is_name(name)).map(str::to_ascii_lowercase);
+                names.known.extend(name.map(|name| (name, scope)));
             }
             "rewrite" => names.has_patterns = true,
             "if" => names.has_patterns |= directive.arguments.iter().any(|word| word.contains('~')),
@@ -39,9 +45,21 @@ impl Names {
     /// The variables of a location beside those of its server.
     pub fn with(&self, block: &[Directive]) -> Names {
         let mut names = Names::of(self.scope, block);
-        names.known.extend(self.known.iter().cloned());
         names.has_patterns |= self.has_patterns;
+        names.learn(self);
         names
+    }
+
+    /// Takes over the variables of another text that it does not set itself.
+    pub fn learn(&mut self, of: &Names) {
+        for (name, scope) in &of.known {
+            self.known.entry(name.clone()).or_insert(*scope);
+        }
+    }
+
+    /// They are those of an auth subrequest, which has no path and query of the client's.
+    pub fn is_of_auth(&self) -> bool {
+        self.scope == OF_AUTH
     }
 
     /// Forgets what a directive sets that is not carried out; answers whether there was any.
@@ -57,7 +75,7 @@ impl Names {
 
     /// The name that one of them has in policies.
     pub fn full(&self, name: &str) -> Option<String> {
-        self.known.contains(name).then(|| format!("{VARIABLES}{}_{name}", self.scope))
+        self.known.get(name).map(|scope| format!("{VARIABLES}{scope}_{name}"))
     }
 
     /// A text of a step.
@@ -75,9 +93,14 @@ impl Names {
         all.iter().map(word).collect()
     }
 
-    /// Forgets all of them.
+    /// Forgets all that the text sets.
     pub fn clear(&mut self) {
-        self.known.clear();
+        self.known.retain(|_, scope| *scope != self.scope);
+    }
+
+    /// The name in policies of a variable that the text sets itself.
+    pub fn own(&self, name: &str) -> Option<String> {
+        self.full(name).filter(|_| self.known.get(name) == Some(&self.scope))
     }
 
     fn renamed(&self, text: &str, is_step: bool) -> std::result::Result<String, String> {
@@ -92,10 +115,25 @@ impl Names {
                             .to_owned(),
                     );
                 }
+                Part::Capture(_) if self.is_of_auth() && !is_step => is_same = false,
                 Part::Capture(number) => renamed.extend([b'$', b'0' + number]),
                 Part::Variable(name) => {
                     let lower = String::from_utf8_lossy(name).to_ascii_lowercase();
                     let full = self.full(&lower);
+                    if full.is_none() && self.is_of_auth() {
+                        match of_subrequest(&lower) {
+                            Some(Of::Nothing) => {
+                                is_same = false;
+                                continue;
+                            }
+                            Some(Of::Another) => {
+                                return Err(format!(
+                                    "${lower} is no path of the client's in an auth request: use $request_uri"
+                                ));
+                            }
+                            None => {}
+                        }
+                    }
                     if full.is_none() && lower.starts_with(VARIABLES) {
                         return Err(format!("variable ${lower} cannot be used here"));
                     }
@@ -113,6 +151,22 @@ impl Names {
             true => Ok(text.to_owned()),
             false => Ok(String::from_utf8(renamed).unwrap_or_default()),
         }
+    }
+}
+
+/// What a variable of the client's path and query is in an auth subrequest.
+enum Of {
+    /// Empty.
+    Nothing,
+    /// The path of a location of nginx's own.
+    Another,
+}
+
+fn of_subrequest(name: &str) -> Option<Of> {
+    match name {
+        "args" | "query_string" | "is_args" => Some(Of::Nothing),
+        "uri" | "document_uri" | "request_filename" => Some(Of::Another),
+        name => name.starts_with("arg_").then_some(Of::Nothing),
     }
 }
 

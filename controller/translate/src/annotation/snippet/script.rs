@@ -81,7 +81,9 @@ fn read<'d>(
             Err(Not::Possible(why) | Not::Open(why)) => lost.push((directive, Some(why))),
         }
     }
-    let protects = directives.iter().filter(|one| is_step(one)).any(protects);
+    // Steps of an auth-snippet may answer in the auth server's place.
+    let is_of_auth = place.names.is_of_auth();
+    let protects = is_of_auth || directives.iter().filter(|one| is_step(one)).any(protects);
     let loss = if protects { Loss::Protection } else { Loss::AsNamed };
     left.extend(lost.into_iter().map(|(directive, why)| Left { directive, why, loss }));
     steps
@@ -186,7 +188,7 @@ impl Reader<'_, '_, '_> {
             }
             _ => {}
         }
-        let name = self.place.names.full(&name).ok_or(Not::Known)?;
+        let name = self.place.names.own(&name).ok_or(Not::Known)?;
         Ok(Set { name, value: self.place.names.template(value)? })
     }
 
@@ -204,6 +206,9 @@ impl Reader<'_, '_, '_> {
             "permanent" => Then::Permanent,
             _ => return Err(Not::Known),
         };
+        if self.place.names.is_of_auth() {
+            return impossible("the path of an auth request is that of auth-url");
+        }
         let is_url = is_url(target);
         if then == Then::Next && self.place.has_rewrite && !is_url {
             return impossible("beside rewrite-target it needs last or break");
@@ -222,6 +227,10 @@ impl Reader<'_, '_, '_> {
             [code, text] => (code.parse().map_err(|_| Not::Known)?, Some(*text)),
             _ => return Err(Not::Known),
         };
+        if self.place.names.is_of_auth() {
+            to.push(Step::Answer(Answer { code: of_auth(code), location: None }));
+            return Ok(());
+        }
         let is_redirect = matches!(code, 301 | 302 | 303 | 307 | 308);
         let text = text.filter(|text| !text.is_empty());
         if !Answer::is_possible(code, is_redirect && text.is_some()) {
@@ -237,6 +246,16 @@ impl Reader<'_, '_, '_> {
             true => Ok(()),
             false => Err(Not::Needed("the status is answered with nginx's own page")),
         }
+    }
+}
+
+/// The status that means the same as the answer of an auth server.
+fn of_auth(code: u16) -> u16 {
+    match code {
+        200..=299 => 204,
+        400..=599 => code,
+        // Neither yes nor no.
+        _ => 500,
     }
 }
 

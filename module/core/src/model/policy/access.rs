@@ -2,7 +2,7 @@
 //!
 //! Source: ingress-nginx's annotations.
 
-use super::{HeaderName, RequestHeader, Template, is_false};
+use super::{HeaderName, RequestHeader, Script, Template, is_false};
 use crate::model::{BackendId, Invalid, checked};
 use ipnet::IpNet;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -144,6 +144,10 @@ pub struct ExternalAuth {
     /// Additional headers of the auth subrequest.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub headers: Vec<RequestHeader>,
+    /// Steps that are taken before the server is asked. One that answers does so in the server's place; their variables
+    /// are known to `headers`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub script: Option<Box<Script>>,
     /// `X-Auth-Request-Redirect`; absent: the request target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_redirect: Option<Template>,

@@ -94,12 +94,14 @@ fn of_auth(external: &ExternalAuth) -> impl Iterator<Item = &Template> {
         signin_parameter: _,
         response_headers: _,
         headers,
+        script,
         request_redirect,
         always_sets_cookie: _,
         cache,
     } = external;
     let key = cache.iter().map(|AuthCache { key, valid: _ }| key);
     let headers = headers.iter().map(|RequestHeader { name: _, value }| value);
+    let steps = script.iter().flat_map(|script| script.templates());
     [target]
         .into_iter()
         .chain(of_host(to))
@@ -107,6 +109,7 @@ fn of_auth(external: &ExternalAuth) -> impl Iterator<Item = &Template> {
         .chain(request_redirect)
         .chain(key)
         .chain(headers)
+        .chain(steps)
 }
 
 #[cfg(test)]
@@ -139,11 +142,12 @@ mod tests {
                 "to": {"backend": "b", "host": "h", "variable_host": "$host"},
                 "target": "$host", "signin": "$host", "request_redirect": "$host",
                 "headers": [{"name": "A", "value": "$host"}],
+                "script": {"steps": [{"set": {"name": "snippet_a_b", "value": "$host"}}]},
                 "cache": {"key": "$host", "valid": []},
             }},
         }))
         .unwrap();
         let written = serde_json::to_string(&policies).unwrap().matches("$host").count();
-        assert_eq!((policies.templates().len(), written), (25, 25));
+        assert_eq!((policies.templates().len(), written), (26, 26));
     }
 }
