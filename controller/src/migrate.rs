@@ -1,11 +1,13 @@
 //! `oxigress migrate`: the objects of the Gateway API that mean what Ingresses mean, and what cannot be said in them.
 //!
 //! Shape:   [`said`] reads the annotations of one Ingress, [`paths`] makes rules of its paths, [`canary`] their shares,
-//!          [`tls`] knows the certificates of hosts, [`plan`] puts routes and Gateways together, [`object`] writes them.
+//!          [`hosts`] knows whose a host is, [`tls`] its certificates, [`plan`] puts routes and Gateways together, [`object`]
+//!          writes them.
 //! Errors:  what cannot be said is told, by object and field, and nothing stands for it. An Ingress that protects in a way
 //!          that no route can is left out as a whole.
 
 mod canary;
+mod hosts;
 mod object;
 mod paths;
 mod plan;
@@ -16,13 +18,14 @@ use crate::check::input;
 use crate::command;
 use crate::flags::Flags;
 use crate::flags::migrate::Arguments;
+use oxigress_core::model::HostPattern;
 use oxigress_core::text::line::Escaped;
 use oxigress_objects::acceptance::Acceptance;
 use oxigress_objects::{Key, World};
 use oxigress_provider::ProblemKind;
 use oxigress_settings::Settings;
-use oxigress_translate::Translator;
-use std::collections::BTreeSet;
+use oxigress_translate::{ServedHost, Translator};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
@@ -33,6 +36,8 @@ pub struct Notes {
     lost: Vec<String>,
     /// What they do otherwise.
     different: Vec<String>,
+    /// What depends on which of them is the oldest.
+    ages: Vec<String>,
 }
 
 impl Notes {
@@ -48,7 +53,9 @@ impl Notes {
 
     fn text(&self) -> String {
         let mut text = String::new();
-        for (word, all) in [("not said", &self.lost), ("different", &self.different)] {
+        for (word, all) in
+            [("not said", &self.lost), ("different", &self.different), ("ages", &self.ages)]
+        {
             for line in all {
                 let _ = writeln!(text, "{word}: {}", Escaped(line));
             }
@@ -72,7 +79,7 @@ pub async fn run(arguments: &Arguments, flags: &Flags) -> anyhow::Result<ExitCod
     let mut notes = Notes::default();
     let unread = problems.iter().filter(|problem| problem.kind != ProblemKind::OtherKind);
     notes.lost.extend(unread.map(ToString::to_string));
-    let served = served(&mut translator, &mut notes);
+    let served = Served::of(&mut translator, &mut notes);
     let names = plan::Names {
         gateway: arguments.gateway.clone(),
         controller: options.gateway_controller_name.clone(),
@@ -84,31 +91,39 @@ pub async fn run(arguments: &Arguments, flags: &Flags) -> anyhow::Result<ExitCod
     Ok(if notes.lost.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The Ingresses that are served now: of others there is nothing to say.
-fn served(translator: &mut Translator, notes: &mut Notes) -> BTreeSet<Key> {
-    let mut served = BTreeSet::new();
-    for (key, acceptance) in translator.take_acceptances() {
-        match acceptance {
-            Some(Acceptance::Served) => drop(served.insert(key)),
-            Some(Acceptance::Refused) => {
-                notes.lost(&key, "it is not served as it is: `oxigress check` says why");
+/// What translation makes of the Ingresses: of others there is nothing to say.
+pub struct Served {
+    /// Those that are served now, or a part of them.
+    ingresses: BTreeSet<Key>,
+    /// Whose their hosts are, and which of their paths are served.
+    hosts: BTreeMap<HostPattern, ServedHost>,
+}
+
+impl Served {
+    fn of(translator: &mut Translator, notes: &mut Notes) -> Self {
+        let mut ingresses = BTreeSet::new();
+        for (key, acceptance) in translator.take_acceptances() {
+            match acceptance {
+                Some(Acceptance::Served) => drop(ingresses.insert(key)),
+                Some(Acceptance::Refused) => {
+                    notes.lost(&key, "it is not served as it is: `oxigress check` says why");
+                }
+                None => {}
             }
-            None => {}
         }
+        Served { ingresses, hosts: translator.served_hosts() }
     }
-    served
 }
 
 /// The objects as YAML.
 fn migrate(
     world: &World,
     settings: &Settings,
-    served: &BTreeSet<Key>,
+    served: &Served,
     names: &plan::Names,
     notes: &mut Notes,
 ) -> anyhow::Result<String> {
-    let objects = plan::plan(world, settings, served, names, notes);
-    object::yaml(&objects)
+    plan::plan(world, settings, served, names, notes).yaml()
 }
 
 #[cfg(test)]

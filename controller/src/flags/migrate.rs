@@ -8,7 +8,7 @@ use clap::Args;
 pub struct Arguments {
     #[command(flatten)]
     pub input: Input,
-    /// Name of the Gateways, one in each namespace of Ingresses
+    /// Name of the Gateways, one in each namespace that owns hosts
     #[arg(long, value_name = "NAME", default_value = "web")]
     pub gateway: String,
 }

@@ -1,13 +1,21 @@
-//! Which objects there are: a Gateway in each namespace of Ingresses, the routes and the Policy of each Ingress.
+//! Which objects there are: a Gateway in each namespace that owns hosts, the routes and the Policy of each Ingress.
+//!
+//! Shape:   whose a host is and which paths are served is what translation has decided ([`Hosts`]). What concerns a whole host
+//!          is printed as its owner's Ingresses say. Its listeners stand in the owner's namespace; routes of others attach there.
 
 mod rules;
 mod told;
 
+#[cfg(test)]
+pub use rules::COPIES;
+
+use super::hosts::{self, Hosts};
+use super::object::{self, Objects};
 use super::paths::RoutePath;
-use super::said::{Said, ToHttps};
+use super::said::{self, Said, ToHttps};
 use super::tls::{Certificates, Listeners};
-use super::{Notes, object};
-use oxigress_objects::gateway::GROUP;
+use super::{Notes, Served};
+use oxigress_core::model::HostPattern;
 use oxigress_objects::ingress::{Path, PathType};
 use oxigress_objects::{Key, Name, World};
 use oxigress_settings::Settings;
@@ -33,35 +41,57 @@ struct Rule {
     value: Value,
 }
 
+/// Routes of one Ingress that differ in their hosts alone.
+struct Group {
+    rules: Vec<Rule>,
+    is_redirected: bool,
+    /// The namespace of the Gateway that they attach to.
+    home: Name,
+    hosts: Vec<HostPattern>,
+}
+
+/// A listener: the namespace and the name of its Gateway, and its own name.
+type Parent = (Name, String, String);
+
 /// The objects, those that others name first.
 pub fn plan(
     world: &World,
     settings: &Settings,
-    served: &BTreeSet<Key>,
+    served: &Served,
     names: &Names,
     notes: &mut Notes,
-) -> Vec<Value> {
-    let mut ours: Vec<_> = world.ingresses.iter().filter(|(key, _)| served.contains(key)).collect();
+) -> Objects {
+    let all = world.ingresses.iter();
+    let mut ours: Vec<_> = all.filter(|(key, _)| served.ingresses.contains(key)).collect();
     ours.sort_by_key(|(key, ingress)| (ingress.created, *key));
-    let said = ours.into_iter();
-    let said =
-        said.filter_map(|(key, ingress)| Said::of(key, ingress, settings, &names.prefix, notes));
-    let said: Vec<Said<'_>> = said.collect();
+    let (mut said, mut guards) = (Vec::new(), BTreeSet::new());
+    for (key, ingress) in ours {
+        match Said::of(key, ingress, settings, &names.prefix, notes) {
+            Some(one) => said.push(one),
+            None if said::guards_host(ingress, &names.prefix) => drop(guards.insert(key)),
+            None => {}
+        }
+    }
     let mut plan = Plan {
         world,
         settings,
         names,
+        hosts: Hosts::new(&served.hosts, guards),
         certificates: Certificates::of(&said, notes),
         said: &said,
         listeners: BTreeMap::new(),
-        grants: BTreeSet::new(),
         taken: BTreeSet::new(),
+        policies: Vec::new(),
         routes: Vec::new(),
+        guests: Vec::new(),
+        with_guests: BTreeMap::new(),
     };
     let mains = said.iter().filter(|said| !said.is_canary);
     mains.for_each(|said| plan.add(said, notes));
+    plan.name_ignored(notes);
     plan.name_lone_canaries(notes);
     plan.name_overlaps(notes);
+    plan.name_guests(notes);
     plan.finish()
 }
 
@@ -69,94 +99,98 @@ struct Plan<'p, 'w> {
     world: &'w World,
     settings: &'p Settings,
     names: &'p Names,
-    certificates: Certificates,
+    hosts: Hosts<'p>,
+    certificates: Certificates<'w>,
     said: &'p [Said<'w>],
     /// By namespace.
     listeners: BTreeMap<Name, Listeners>,
-    /// Namespaces of Gateways, and the Secrets of others that they show.
-    grants: BTreeSet<(Name, Key)>,
     /// Names of routes.
     taken: BTreeSet<Key>,
+    policies: Vec<Value>,
+    /// Routes of the namespaces that own their hosts, and those of others.
     routes: Vec<Value>,
+    guests: Vec<Value>,
+    /// The hosts that routes of other namespaces have, too.
+    with_guests: BTreeMap<HostPattern, BTreeSet<Name>>,
 }
 
 impl<'p, 'w> Plan<'p, 'w> {
     /// Adds the routes of an Ingress.
     fn add(&mut self, said: &'p Said<'w>, notes: &mut Notes) {
-        self.listeners.entry(said.key.namespace.clone()).or_default();
-        if !said.policy.is_empty() {
-            self.routes.push(object::policy(said.key, said.policy.clone()));
-        }
-        let mut groups: Vec<(Vec<Rule>, bool, Vec<String>)> = Vec::new();
+        let mut groups: Vec<Group> = Vec::new();
         for (host, rules) in self.hosts(said, notes) {
             let is_redirected = self.is_redirected(said, &host);
+            let home = self.home(said, &host);
             // A route without host names has all hosts.
-            let mut named = groups
+            let is_named = host != HostPattern::default_host();
+            let mut alike = groups
                 .iter_mut()
-                .filter(|(_, _, hosts)| !host.is_empty() && !hosts.iter().any(String::is_empty));
-            match named.find(|(known, by, _)| *known == rules && *by == is_redirected) {
-                Some((_, _, hosts)) => hosts.push(host),
-                None => groups.push((rules, is_redirected, vec![host])),
+                .filter(|group| is_named && !group.hosts.contains(&HostPattern::default_host()));
+            match alike.find(|group| {
+                (group.is_redirected, &group.home) == (is_redirected, &home) && group.rules == rules
+            }) {
+                Some(group) => group.hosts.push(host),
+                None => groups.push(Group { rules, is_redirected, home, hosts: vec![host] }),
             }
         }
-        for (rules, is_redirected, hosts) in groups {
-            for hosts in hosts.chunks(MAX_HOSTS) {
-                self.add_routes(said, &rules, is_redirected, hosts, notes);
+        if !said.policy.is_empty() && !groups.is_empty() {
+            self.policies.push(object::policy(said.key, said.policy.clone()));
+        }
+        for group in groups {
+            for hosts in group.hosts.chunks(MAX_HOSTS) {
+                self.add_routes(said, &group, hosts, notes);
             }
         }
-        if said.from_to_www {
-            self.redirect_www(said, notes);
-        }
+        self.redirect_www(said, notes);
+    }
+
+    /// The namespace whose Gateway has the listeners of a host: its owner's, where that has Ingresses.
+    fn home(&self, said: &Said<'_>, host: &HostPattern) -> Name {
+        self.hosts.home(host).unwrap_or(&said.key.namespace).clone()
     }
 
     /// Whether plain HTTP of a host is redirected by this Ingress.
-    fn is_redirected(&self, said: &Said<'_>, host: &str) -> bool {
+    fn is_redirected(&self, said: &Said<'_>, host: &HostPattern) -> bool {
         match said.to_https {
             ToHttps::Never => false,
-            ToHttps::WithCertificate => self.certificates.find(host).is_some(),
+            ToHttps::WithCertificate => self.certificates.find(&self.hosts, host).is_some(),
             ToHttps::Always => true,
         }
     }
 
-    /// Whether an Ingress has the root of a host.
-    fn has_root(&self, host: &str) -> bool {
-        let mains = self.said.iter().filter(|said| !said.is_canary);
-        let rules = mains.flat_map(|said| &said.ingress.rules);
-        let mut rules = rules.filter(|rule| rule.host.eq_ignore_ascii_case(host));
-        rules.any(|rule| rule.paths.iter().any(is_root))
+    /// The listener for plain HTTP of a namespace's Gateway.
+    fn http(&self, home: &Name) -> Parent {
+        (home.clone(), self.names.gateway.clone(), "http".to_owned())
     }
 
     fn add_routes(
         &mut self,
         said: &'p Said<'w>,
-        rules: &[Rule],
-        is_redirected: bool,
-        hosts: &[String],
+        group: &Group,
+        hosts: &[HostPattern],
         notes: &mut Notes,
     ) {
-        let sections = self.sections(said, hosts);
-        let http = (self.names.gateway.clone(), "http".to_owned());
+        let rules = &group.rules;
+        let sections = self.sections(hosts);
+        let http = self.http(&group.home);
         let exempt = |rule: &&Rule| {
             let mut all = self.settings.no_tls_redirect_locations.iter();
             all.any(|beginning| rule.path.value.starts_with(beginning.as_str()))
         };
-        if !is_redirected {
+        if !group.is_redirected {
             let sections: Vec<_> = std::iter::once(http).chain(sections).collect();
             return self.push_routes(said, rules, hosts, &sections);
         }
         let open: Vec<Rule> = rules.iter().filter(exempt).cloned().collect();
         let redirects = self.redirects(said, rules, hosts, notes);
         self.push_routes(said, &[redirects, open].concat(), hosts, &[http]);
-        match sections.is_empty() {
-            true => notes.lost(
-                said.key,
-                format!(
-                    "HTTPS of {}: no entry of spec.tls has a certificate for a listener",
-                    hosts.join(", ")
-                ),
-            ),
-            false => self.push_routes(said, rules, hosts, &sections),
+        if !sections.is_empty() {
+            return self.push_routes(said, rules, hosts, &sections);
         }
+        let names: Vec<_> = hosts.iter().map(hosts::text).collect();
+        let names = names.join(", ");
+        let why = "no entry of spec.tls has a certificate for a listener";
+        notes.lost(said.key, format!("HTTPS of {names}: {why}"));
     }
 
     /// The redirects to HTTPS in place of these rules.
@@ -164,7 +198,7 @@ impl<'p, 'w> Plan<'p, 'w> {
         &self,
         said: &Said<'w>,
         rules: &[Rule],
-        hosts: &[String],
+        hosts: &[HostPattern],
         notes: &mut Notes,
     ) -> Vec<Rule> {
         if !said.keeps_slash() {
@@ -175,13 +209,10 @@ impl<'p, 'w> Plan<'p, 'w> {
         }
         let root = RoutePath { kind: "PathPrefix", value: "/".into() };
         let mut paths: Vec<RoutePath> = rules.iter().map(|rule| rule.path.clone()).collect();
-        // The oldest Ingress of a host also redirects what no path takes.
-        let is_first = hosts.iter().all(|host| {
-            let mut all = self.said.iter().filter(|said| !said.is_canary);
-            !self.has_root(host)
-                && all.find(|said| has_host(said, host)).is_none_or(|first| first.key == said.key)
-        });
-        if is_first {
+        // Who has the root where no path is the root also redirects what no path takes.
+        let has_rest =
+            |host: &HostPattern| self.hosts.source(host).root_by.as_ref() == Some(said.key);
+        if hosts.iter().all(has_rest) {
             paths.push(root.clone());
         }
         if paths.contains(&root) && hosts.iter().all(|host| self.is_alone(said, host)) {
@@ -200,21 +231,20 @@ impl<'p, 'w> Plan<'p, 'w> {
     }
 
     /// Whether no other Ingress has paths of a host.
-    fn is_alone(&self, said: &Said<'_>, host: &str) -> bool {
-        !self.said.iter().any(|other| other.key != said.key && has_host(other, host))
+    fn is_alone(&self, said: &Said<'_>, host: &HostPattern) -> bool {
+        let mut served = self.hosts.source(host).served_by.iter();
+        served.all(|by| by == said.key)
     }
 
-    /// The Gateways and listeners of hosts that have certificates.
-    fn sections(&mut self, said: &Said<'_>, hosts: &[String]) -> Vec<(String, String)> {
-        let namespace = &said.key.namespace;
+    /// The listeners of hosts that have certificates.
+    fn sections(&mut self, hosts: &[HostPattern]) -> Vec<Parent> {
         let mut all = Vec::new();
         for host in hosts {
-            let Some((shown, secret)) = self.certificates.find(host) else { continue };
-            if secret.namespace != *namespace {
-                self.grants.insert((namespace.clone(), secret.clone()));
-            }
-            let listeners = self.listeners.entry(namespace.clone()).or_default();
-            all.push(listeners.section(&self.names.gateway, shown, secret));
+            let Some(shown) = self.certificates.find(&self.hosts, host) else { continue };
+            let home = shown.secret.namespace.clone();
+            let listeners = self.listeners.entry(home.clone()).or_default();
+            let (gateway, section) = listeners.section(&self.names.gateway, shown);
+            all.push((home, gateway, section));
         }
         all.sort();
         all.dedup();
@@ -226,22 +256,37 @@ impl<'p, 'w> Plan<'p, 'w> {
         &mut self,
         said: &Said<'_>,
         rules: &[Rule],
-        hosts: &[String],
-        sections: &[(String, String)],
+        hosts: &[HostPattern],
+        parents: &[Parent],
     ) {
-        let parents: Vec<_> = sections
-            .iter()
-            .map(|(gateway, section)| json!({"name": gateway, "sectionName": section}))
-            .collect();
-        let hosts: Vec<_> = hosts.iter().filter(|host| !host.is_empty()).collect();
+        let own = &said.key.namespace;
+        let mut references = Vec::new();
+        for (home, gateway, section) in parents {
+            let listeners = self.listeners.entry(home.clone()).or_default();
+            let mut reference = json!({"name": gateway, "sectionName": section});
+            if home != own {
+                listeners.admit(section, own);
+                reference["namespace"] = json!(home.as_str());
+            }
+            references.push(reference);
+        }
+        let is_guest = |host: &&HostPattern| self.hosts.home(host).is_some_and(|home| home != own);
+        let shared: Vec<_> = hosts.iter().filter(is_guest).cloned().collect();
+        let is_guest = !shared.is_empty();
+        for host in shared {
+            self.with_guests.entry(host).or_default().insert(own.clone());
+        }
+        let names: Vec<_> = hosts.iter().map(hosts::text).filter(|host| !host.is_empty()).collect();
         for rules in rules.chunks(MAX_RULES) {
             let rules: Vec<_> = rules.iter().map(|rule| &rule.value).collect();
-            let mut spec = json!({"parentRefs": parents, "rules": rules});
-            if !hosts.is_empty() {
-                spec["hostnames"] = json!(hosts);
+            let mut spec = json!({"parentRefs": references, "rules": rules});
+            if !names.is_empty() {
+                spec["hostnames"] = json!(names);
             }
             let key = self.free_name(said.key);
-            self.routes.push(object::of_api("HTTPRoute", &key, spec));
+            let route = object::of_api("HTTPRoute", &key, spec);
+            let all = if is_guest { &mut self.guests } else { &mut self.routes };
+            all.push(route);
         }
     }
 
@@ -256,27 +301,29 @@ impl<'p, 'w> Plan<'p, 'w> {
         free
     }
 
-    /// The other name of a host, with or without `www.`, which leads to it.
+    /// The other names of hosts, with or without `www.`, which lead to them.
     fn redirect_www(&mut self, said: &'p Said<'w>, notes: &mut Notes) {
-        let hosts: BTreeSet<String> =
-            said.ingress.rules.iter().map(|rule| rule.host.to_ascii_lowercase()).collect();
-        for host in hosts.iter().filter(|host| !host.is_empty() && !host.starts_with('*')) {
-            let other = match host.strip_prefix("www.") {
-                Some(rest) => rest.to_owned(),
-                None => format!("www.{host}"),
+        let hosts = said.ingress.rules.iter().filter_map(|rule| hosts::parse(&rule.host));
+        for host in hosts.collect::<BTreeSet<_>>() {
+            let Some(other) = hosts::counterpart(&host).filter(|_| said.from_to_www) else {
+                continue;
             };
-            if self.said.iter().any(|said| has_host(said, &other)) {
+            let follows = self.hosts.of(&other).follows.as_ref();
+            let is_said = follows.is_some_and(|follows| {
+                follows.is_redirected && follows.host == host && follows.by == *said.key
+            });
+            if !is_said || self.hosts.refusal(&host).is_some() {
                 continue;
             }
             let code: u16 = self.settings.http_redirect_code.into();
             let redirect = json!({"type": "RequestRedirect",
-                "requestRedirect": {"hostname": host, "statusCode": code}});
+                "requestRedirect": {"hostname": host.as_str(), "statusCode": code}});
             let path = RoutePath { kind: "PathPrefix", value: "/".into() };
             let value = json!({"matches": [{"path": path.value()}], "filters": [redirect]});
+            let mut parents = vec![self.http(&self.home(said, &other))];
             let hosts = [other];
-            let mut sections = vec![(self.names.gateway.clone(), "http".to_owned())];
-            sections.extend(self.sections(said, &hosts));
-            self.push_routes(said, &[Rule { path, value }], &hosts, &sections);
+            parents.extend(self.sections(&hosts));
+            self.push_routes(said, &[Rule { path, value }], &hosts, &parents);
             notes.different(
                 said.key,
                 "its redirects between names with and without www. keep a slash at the end of a path",
@@ -284,7 +331,7 @@ impl<'p, 'w> Plan<'p, 'w> {
         }
     }
 
-    fn finish(self) -> Vec<Value> {
+    fn finish(self) -> Objects {
         let mut classes = self.world.gateway_api.classes.iter();
         let ours = classes.find(|(_, class)| class.spec.controller_name == self.names.controller);
         let class = ours.map_or("oxigress", |(key, _)| key.name.as_str());
@@ -299,40 +346,23 @@ impl<'p, 'w> Plan<'p, 'w> {
             {
                 let http = json!({"name": "http", "port": 80, "protocol": "HTTP"});
                 let https = https.into_iter().map(|(name, host, secret)| {
-                    let mut reference = json!({"name": secret.name.as_str()});
-                    if secret.namespace != *namespace {
-                        reference["namespace"] = json!(secret.namespace.as_str());
-                    }
-                    json!({"name": name, "port": 443, "protocol": "HTTPS", "hostname": host,
-                        "tls": {"certificateRefs": [reference]}})
+                    json!({"name": name, "port": 443, "protocol": "HTTPS", "hostname": host.as_str(),
+                        "tls": {"certificateRefs": [{"name": secret.name.as_str()}]}})
                 });
-                let all_of_it: Vec<_> =
-                    (number == 0).then_some(http).into_iter().chain(https).collect();
-                let spec = json!({"gatewayClassName": class, "listeners": all_of_it});
+                let here = (number == 0).then_some(http).into_iter().chain(https);
+                let here = here.map(|listener| listeners.with_guests(listener, namespace));
+                let here: Vec<_> = here.collect();
+                let spec = json!({"gatewayClassName": class, "listeners": here});
                 all.push(object::of_api("Gateway", &Key::new(namespace, name.as_str()), spec));
             }
         }
-        for (namespace, secret) in &self.grants {
-            let key = Key::new(&secret.namespace, format!("{namespace}-{}", secret.name));
-            let spec = json!({
-                "from": [{"group": GROUP, "kind": "Gateway", "namespace": namespace.as_str()}],
-                "to": [{"group": "", "kind": "Secret", "name": secret.name.as_str()}]});
-            all.push(object::grant(&key, spec));
-        }
+        all.extend(self.policies);
         all.extend(self.routes);
-        all
+        Objects { all, guests: self.guests }
     }
-}
-
-fn is_root(path: &Path) -> bool {
-    path.path_type != PathType::Exact && path.written() == "/"
 }
 
 fn is_same_path(one: &Path, other: &Path) -> bool {
     let is_exact = |path: &Path| path.path_type == PathType::Exact;
     is_exact(one) == is_exact(other) && one.written() == other.written()
-}
-
-fn has_host(said: &Said<'_>, host: &str) -> bool {
-    said.ingress.rules.iter().any(|rule| rule.host.eq_ignore_ascii_case(host))
 }

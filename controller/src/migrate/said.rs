@@ -1,6 +1,6 @@
 //! What the annotations of one Ingress say, sorted by what says it in the Gateway API.
 
-use super::Notes;
+use super::{Notes, hosts};
 use oxigress_core::model::HostPattern;
 use oxigress_objects::Key;
 use oxigress_objects::ingress::Ingress;
@@ -9,7 +9,7 @@ use oxigress_settings::grammar::parse_bool;
 use oxigress_translate::annotation::route;
 use oxigress_translate::annotation::table::{self, Group, Status};
 use serde_json::{Map, Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// When plain HTTP is redirected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub struct Said<'w> {
     pub rewrite: Option<&'w str>,
     pub app_root: Option<&'w str>,
     pub from_to_www: bool,
-    pub aliases: Vec<String>,
+    pub aliases: BTreeSet<HostPattern>,
     /// What its Policy says.
     pub policy: Map<String, Value>,
 }
@@ -66,9 +66,7 @@ impl<'w> Said<'w> {
         };
         let filled = |name: &str| annotations.get(name).copied().filter(|text| !text.is_empty());
         let names = annotations.get("server-alias").copied().unwrap_or_default().split(',');
-        let aliases = names.map(str::trim).filter(|name| {
-            HostPattern::parse(name).is_ok_and(|host| host != HostPattern::default_host())
-        });
+        let aliases = names.map(str::trim).filter(|name| !name.is_empty());
         let mut said = Said {
             key,
             ingress,
@@ -78,7 +76,7 @@ impl<'w> Said<'w> {
             rewrite: filled("rewrite-target"),
             app_root: filled("app-root"),
             from_to_www: flag("from-to-www-redirect") == Some(true),
-            aliases: aliases.map(str::to_owned).collect(),
+            aliases: aliases.filter_map(hosts::parse).collect(),
             policy: Map::new(),
             annotations,
         };
@@ -165,6 +163,12 @@ fn unsayable(annotations: &BTreeMap<&str, &str>) -> Option<String> {
         return Some(format!("annotation {name}: {why}"));
     }
     None
+}
+
+/// Whether an Ingress that is left out may protect its hosts as wholes.
+pub fn guards_host(ingress: &Ingress, prefix: &str) -> bool {
+    let mut names = ["auth-tls-secret", "server-snippet"].iter();
+    names.any(|name| ingress.annotations.contains_key(&format!("{prefix}/{name}")))
 }
 
 /// Annotations of other programs, which look for them at a Gateway or a route.

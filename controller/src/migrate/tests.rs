@@ -16,7 +16,7 @@ fn migrated(manifests: &str) -> (String, Vec<String>, Vec<String>) {
     let mut translator = Translator::new(options.clone());
     translator.update(&world, &world.all());
     let mut notes = Notes::default();
-    let served = served(&mut translator, &mut notes);
+    let served = Served::of(&mut translator, &mut notes);
     let names = plan::Names {
         gateway: "web".into(),
         controller: oxigress_objects::gateway::CONTROLLER.into(),
@@ -91,20 +91,6 @@ fn rules_without_a_host_are_a_route_of_their_own() {
 }
 
 #[test]
-fn a_host_with_another_namespace_s_certificate_needs_a_grant() {
-    let spec = path("a.test", "/", "s").replacen(
-        "{ rules",
-        "{ tls: [{ hosts: [a.test], secretName: t }], rules",
-        1,
-    );
-    let guest =
-        ingress("b", "ssl-redirect: 'false'", &path("a.test", "/b", "s")).replace("shop", "other");
-    let (yaml, lost, different) = migrated(&[ingress("a", "", &spec), guest].concat());
-    assert!(yaml.contains("kind: ReferenceGrant") && yaml.contains("RequestRedirect"), "{yaml}");
-    assert!(lost.is_empty() && different.len() == 1, "{lost:?} {different:?}");
-}
-
-#[test]
 fn a_canary_is_a_share_and_headers_are_matches() {
     let canary = "canary: 'true', canary-weight: '30', canary-by-header: X-New";
     let manifests = [
@@ -126,6 +112,127 @@ fn a_canary_s_cookie_may_have_any_name_and_notes_stay_one_line_each() {
     let canary = ingress("b", annotations, &path("a.test", "/", "t"));
     let (yaml, ..) = migrated(&format!("{main}{canary}"));
     assert!(yaml.contains(r"a\^b[-]c=always"), "{yaml}");
-    let notes = Notes { lost: vec!["a\nb\u{1b}[2J".to_owned()], different: Vec::new() };
+    let notes = Notes { lost: vec!["a\nb\u{1b}[2J".to_owned()], ..Notes::default() };
     assert_eq!(notes.text(), "not said: a\\nb\\u{1b}[2J\n");
+}
+
+/// A manifest of another namespace, with the year in which it was created.
+fn of(manifest: &str, namespace: &str, year: u16) -> String {
+    let metadata = format!("namespace: {namespace}\n  creationTimestamp: '{year}-01-01T00:00:00Z'");
+    manifest.replace("namespace: shop", &metadata)
+}
+
+/// The documents of a kind, in their order.
+fn documents<'y>(yaml: &'y str, kind: &str) -> Vec<&'y str> {
+    let kind = format!("kind: {kind}\n");
+    yaml.split("---\n").filter(|document| document.contains(&kind)).collect()
+}
+
+fn has(lines: &[String], words: &[&str]) -> bool {
+    lines.iter().any(|line| words.iter().all(|word| line.contains(word)))
+}
+
+fn with_tls(spec: &str, hosts: &str, secret: &str) -> String {
+    let tls = format!("{{ tls: [{{ hosts: [{hosts}], secretName: {secret} }}], rules");
+    spec.replacen("{ rules", &tls, 1)
+}
+
+#[test]
+fn what_only_the_owner_of_a_host_may_say_is_not_said_for_others() {
+    let own = of(&ingress("a", "", &path("shop.test", "/", "s")), "shop", 2020);
+    let said =
+        "app-root: https://evil.test/, from-to-www-redirect: 'true', server-alias: alias.test";
+    let evil = of(&ingress("b", said, &path("shop.test", "/e", "s")), "evil", 2026);
+    let (yaml, lost, _) = migrated(&[own, evil].concat());
+    assert!(!yaml.contains("evil.test"), "{yaml}");
+    assert!(!yaml.contains("www.shop.test") && !yaml.contains("alias.test"), "{yaml}");
+    for name in ["app-root", "from-to-www-redirect", "server-alias"] {
+        assert!(has(&lost, &["evil/b", name, "belongs to namespace shop"]), "{lost:?}");
+    }
+}
+
+#[test]
+fn a_certificate_is_that_of_the_owner_s_ingresses() {
+    let own = of(&ingress("a", "", &path("shop.test", "/", "s")), "shop", 2020);
+    let tls = with_tls(&path("shop.test", "/t", "s"), "shop.test, '*.test'", "evil-tls");
+    let evil = of(&ingress("b", "", &tls), "evil", 2026);
+    let (yaml, lost, _) = migrated(&[own, evil].concat());
+    assert!(!yaml.contains("evil-tls") && !yaml.contains("RequestRedirect"), "{yaml}");
+    assert!(has(&lost, &["evil/b", "spec.tls[0]", "belongs to namespace shop"]), "{lost:?}");
+    // A star that nobody else has is no listener for the names of others either.
+    let own = with_tls(&path("a.test", "/", "s"), "'*.test'", "tls");
+    let (yaml, lost, _) = migrated(&ingress("a", "", &own));
+    assert!(yaml.contains("hostname: a.test") && !yaml.contains("*.test"), "{yaml}");
+    assert!(lost.is_empty(), "{lost:?}");
+}
+
+#[test]
+fn a_path_that_lost_or_was_refused_is_not_printed() {
+    let own = of(&ingress("a", "", &path("shop.test", "/", "s")), "shop", 2020);
+    let lost_path = of(&ingress("b", "", &path("shop.test", "/", "x")), "evil", 2026);
+    let refused = path("shop.test", "/.well-known/acme-challenge", "y");
+    let refused = of(&ingress("c", "", &refused), "evil", 2026);
+    let root = "{ defaultBackend: { service: { name: z, port: { number: 80 } } }, rules";
+    let root = path("shop.test", "/z", "s").replacen("{ rules", root, 1);
+    let root = of(&ingress("d", "", &root), "evil", 2026);
+    let (yaml, lost, _) = migrated(&[own, lost_path, refused, root].concat());
+    for service in ["x", "y", "z"] {
+        assert!(!yaml.contains(&format!("name: {service}\n")), "{service}: {yaml}");
+    }
+    assert_eq!(documents(&yaml, "HTTPRoute").len(), 2, "{yaml}");
+    let field = "spec.rules[0].http.paths[0]";
+    assert!(has(&lost, &["evil/b", field, "served by Ingress shop/a"]), "{lost:?}");
+    assert!(has(&lost, &["evil/c", field, "belongs to namespace shop"]), "{lost:?}");
+    assert!(has(&lost, &["evil/d", "spec.defaultBackend"]), "{lost:?}");
+}
+
+#[test]
+fn guests_attach_to_the_gateway_of_the_owner_and_come_after_its_routes() {
+    let own = with_tls(&path("pay.test", "/", "s"), "pay.test", "pay-tls");
+    let own = of(&ingress("a", "", &own), "victim", 2020);
+    let guest = of(&ingress("b", "", &path("pay.test", "/e", "s")), "evil", 2026);
+    let (yaml, lost, _) = migrated(&[guest, own].concat());
+    assert!(!yaml.contains("ReferenceGrant"), "{yaml}");
+    let gateways = documents(&yaml, "Gateway");
+    assert!(gateways.len() == 1 && gateways[0].contains("namespace: victim"), "{yaml}");
+    assert_eq!(gateways[0].matches("kubernetes.io/metadata.name").count(), 2, "{yaml}");
+    let routes = documents(&yaml, "HTTPRoute");
+    let of_guest = |route: &&str| route.contains("namespace: evil");
+    let first_guest = routes.iter().position(of_guest).unwrap();
+    assert!(first_guest > 0 && routes[first_guest..].iter().all(of_guest), "{yaml}");
+    assert!(routes[first_guest..].iter().all(|route| route.contains("namespace: victim")));
+    assert!(lost.is_empty(), "{lost:?}");
+}
+
+#[test]
+fn a_host_that_a_left_out_ingress_protects_is_left_out() {
+    let own = ingress("a", "auth-tls-secret: shop/ca", &path("a.test", "/", "s"));
+    let other = ingress("b", "", &path("a.test", "/b", "s"));
+    let (yaml, lost, _) = migrated(&[own, other].concat());
+    assert!(!yaml.contains("HTTPRoute"), "{yaml}");
+    assert!(has(&lost, &["shop/b", "a.test"]), "{lost:?}");
+}
+
+#[test]
+fn aliases_are_those_that_are_served_and_are_copied_once() {
+    let aliases = |count: usize| {
+        let names: Vec<_> = (0..count).map(|n| format!("alias-{n}.test")).collect();
+        names.join(",")
+    };
+    let rules: Vec<_> = (0..200)
+        .map(|n| format!(
+            "{{ host: h{n}.test, http: {{ paths: [{{ path: /, pathType: Prefix, backend: {{ service: {{ name: s, port: {{ number: 80 }} }} }} }}] }} }}"
+        ))
+        .collect();
+    let spec = format!("{{ rules: [{}] }}", rules.join(", "));
+    plan::COPIES.set(0);
+    let (yaml, lost, _) =
+        migrated(&ingress("a", &format!("server-alias: '{}'", aliases(60)), &spec));
+    assert_eq!(yaml.matches("- alias-").count(), 60, "{lost:?}");
+    assert_eq!(plan::COPIES.get(), 60);
+    let many =
+        ingress("a", &format!("server-alias: '{}'", aliases(100)), &path("a.test", "/", "s"));
+    let (yaml, lost, _) = migrated(&many);
+    assert!(!yaml.contains("- alias-"), "{yaml}");
+    assert!(has(&lost, &["server-alias", "100 of 100"]), "{lost:?}");
 }

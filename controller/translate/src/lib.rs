@@ -41,6 +41,7 @@ pub use patterns::reviews::Reviews;
 pub use references::ReferenceIndex;
 pub use review::{Candidate, ReviewOutcome};
 pub use translator::Translator;
+pub use translator::served_hosts::{Follows, PathOutcome, ServedHost};
 pub use translator::withheld::WithheldItem;
 
 use oxigress_core::model::Snapshot;

@@ -5,6 +5,7 @@ mod certificates;
 mod gateways;
 mod hosts;
 mod known;
+pub mod served_hosts;
 mod streams;
 pub mod withheld;
 

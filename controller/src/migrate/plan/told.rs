@@ -1,9 +1,81 @@
 //! What is to be said of Ingresses among each other.
 
+use super::super::hosts;
 use super::{Notes, Plan, Said, is_same_path};
+use oxigress_core::model::HostPattern;
 use std::collections::BTreeSet;
 
 impl Plan<'_, '_> {
+    /// What Ingresses say about whole hosts, and does not hold: the host is another namespace's, or follows another one.
+    pub(super) fn name_ignored(&self, notes: &mut Notes) {
+        for said in self.said.iter().filter(|said| !said.is_canary) {
+            self.certificates.name_unused(said, &self.hosts, notes);
+            let all = said.ingress.rules.iter().filter_map(|rule| hosts::parse(&rule.host));
+            let all: BTreeSet<_> = all.collect();
+            for host in &all {
+                let is_settled = self.hosts.is_settled_by(host, said.key);
+                let whose = self.hosts.whose(host, &said.key.namespace);
+                if let Some(whose) = whose.filter(|_| self.hosts.home(host).is_none()) {
+                    notes.lost(said.key, format!("HTTPS, and redirects to it: {whose}"));
+                }
+                let by = self.hosts.of(host).app_root_by.as_ref();
+                if said.app_root.is_some() && by != Some(said.key) {
+                    let why = match by.filter(|_| is_settled) {
+                        Some(by) => format!("Ingress {by} says it for {}", hosts::words(host)),
+                        None => self.hosts.why_unsettled(host, said.key),
+                    };
+                    notes.lost(said.key, format!("annotation app-root: {why}"));
+                }
+                let other = hosts::counterpart(host).filter(|_| said.from_to_www);
+                let why = other.and_then(|other| match is_settled {
+                    true => self.hosts.whose(&other, &said.key.namespace),
+                    false => Some(self.hosts.why_unsettled(host, said.key)),
+                });
+                if let Some(why) = why {
+                    notes.lost(said.key, format!("annotation from-to-www-redirect: {why}"));
+                }
+            }
+            self.name_lost_aliases(said, &all, notes);
+        }
+    }
+
+    /// Names in server-alias that are no aliases; `all` are the hosts of the Ingress.
+    fn name_lost_aliases(&self, said: &Said<'_>, all: &BTreeSet<HostPattern>, notes: &mut Notes) {
+        let settled = all.iter().filter(|host| self.hosts.is_settled_by(host, said.key));
+        let settled: BTreeSet<_> = settled.collect();
+        let is_served = |alias: &HostPattern| {
+            let follows = self.hosts.of(alias).follows.as_ref();
+            all.contains(alias) || follows.is_some_and(|one| settled.contains(&one.host))
+        };
+        let mut lost = said.aliases.iter().filter(|alias| !is_served(alias));
+        let Some(first) = lost.next() else { return };
+        let (count, total) = (1 + lost.count(), said.aliases.len());
+        let host = all.first().filter(|_| settled.is_empty()).unwrap_or(first);
+        let why = self.hosts.why_unsettled(host, said.key);
+        let what = format!("{count} of {total} hosts are no aliases, such as {first}: {why}");
+        notes.lost(said.key, format!("annotation server-alias: {what}"));
+    }
+
+    /// Hosts whose routes are of several namespaces.
+    pub(super) fn name_guests(&self, notes: &mut Notes) {
+        if self.with_guests.is_empty() {
+            return;
+        }
+        notes.ages.push(
+            "without Ingresses the oldest route or listener that names a host makes its namespace the owner, and of two \
+             routes the older has a path: apply those below the comment on other namespaces a second after the rest"
+                .into(),
+        );
+        for (host, guests) in &self.with_guests {
+            let guests: Vec<_> = guests.iter().map(|guest| guest.as_str()).collect();
+            let owner = self.hosts.home(host).map_or("", |owner| owner.as_str());
+            let (host, guests) = (hosts::words(host), guests.join(", "));
+            notes.ages.push(format!(
+                "{host}: routes of namespace {owner} must be older than those of {guests}"
+            ));
+        }
+    }
+
     /// Canaries of paths that no main Ingress has.
     pub(super) fn name_lone_canaries(&self, notes: &mut Notes) {
         for canary in self.said.iter().filter(|said| said.is_canary) {

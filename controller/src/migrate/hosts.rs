@@ -1,0 +1,130 @@
+//! Whose the hosts are and which paths are served, as translation has it: the plan prints nothing else.
+
+use oxigress_core::model::HostPattern;
+use oxigress_objects::ingress::{Path, PathType};
+use oxigress_objects::{Key, Name};
+use oxigress_translate::{PathOutcome, ServedHost};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The hosts that Ingresses name.
+pub struct Hosts<'t> {
+    all: &'t BTreeMap<HostPattern, ServedHost>,
+    /// Ingresses that are left out, and protect their hosts as wholes.
+    guards: BTreeSet<&'t Key>,
+    nobodys: ServedHost,
+}
+
+/// The host of a rule; `None`: it is no host.
+pub fn parse(written: &str) -> Option<HostPattern> {
+    match written {
+        "" => Some(HostPattern::default_host()),
+        written => HostPattern::parse(written).ok().filter(|host| !is_default(host)),
+    }
+}
+
+/// As routes and listeners have it; the default host has no name.
+pub fn text(host: &HostPattern) -> String {
+    if is_default(host) { String::new() } else { host.to_string() }
+}
+
+/// As notes name it.
+pub fn words(host: &HostPattern) -> String {
+    if is_default(host) { "the default host".into() } else { format!("host {host}") }
+}
+
+fn is_default(host: &HostPattern) -> bool {
+    host.as_str() == HostPattern::DEFAULT
+}
+
+/// The other name of a host, with or without `www.`.
+pub fn counterpart(host: &HostPattern) -> Option<HostPattern> {
+    if is_default(host) || host.is_wildcard() {
+        return None;
+    }
+    let other = match host.as_str().strip_prefix("www.") {
+        Some(rest) => rest.to_owned(),
+        None => format!("www.{host}"),
+    };
+    HostPattern::parse(&other).ok()
+}
+
+impl<'t> Hosts<'t> {
+    /// As translation has them; `guards` are Ingresses that are left out and protect their hosts.
+    pub fn new(all: &'t BTreeMap<HostPattern, ServedHost>, guards: BTreeSet<&'t Key>) -> Self {
+        Hosts { all, guards, nobodys: ServedHost::default() }
+    }
+
+    /// What became of a host.
+    pub fn of(&self, host: &HostPattern) -> &ServedHost {
+        self.all.get(host).unwrap_or(&self.nobodys)
+    }
+
+    /// What became of the host whose Ingresses say what holds for this one.
+    pub fn source(&self, host: &HostPattern) -> &ServedHost {
+        let served = self.of(host);
+        served.follows.as_ref().map_or(served, |follows| self.of(&follows.host))
+    }
+
+    /// Whether what an Ingress says about the whole host holds.
+    pub fn is_settled_by(&self, host: &HostPattern, by: &Key) -> bool {
+        self.source(host).settled_by.contains(by)
+    }
+
+    /// The namespace whose Gateway has the listeners of a host.
+    pub fn home(&self, host: &HostPattern) -> Option<&Name> {
+        self.source(host).settled_by.first().map(|by| &by.namespace)
+    }
+
+    /// Whose a host is, where it is not this namespace's.
+    pub fn whose(&self, host: &HostPattern, namespace: &Name) -> Option<String> {
+        let (kind, by) = self.of(host).oldest.as_ref()?;
+        (by.namespace != *namespace).then(|| {
+            let (host, owner) = (words(host), &by.namespace);
+            format!(
+                "{host} belongs to namespace {owner}, whose {kind} {by} is the oldest that names it"
+            )
+        })
+    }
+
+    /// Why settings of the whole host that an Ingress says do not hold.
+    pub fn why_unsettled(&self, host: &HostPattern, by: &Key) -> String {
+        self.whose(host, &by.namespace).unwrap_or_else(|| match &self.of(host).follows {
+            Some(follows) => {
+                format!("{} follows {}, as Ingress {} says", words(host), follows.host, follows.by)
+            }
+            None => format!("it does not hold for {}: `oxigress check` says why", words(host)),
+        })
+    }
+
+    /// Why no route says anything about a host; `None`: routes may.
+    pub fn refusal(&self, host: &HostPattern) -> Option<String> {
+        let mut settled_by = self.source(host).settled_by.iter();
+        let guard = settled_by.find(|by| self.guards.contains(by))?;
+        Some(format!(
+            "{}: Ingress {guard}, which is left out, protects all paths of it",
+            words(host)
+        ))
+    }
+
+    /// Why a path of an Ingress is not printed; `None`: it is served now.
+    pub fn refusal_of(&self, by: &Key, host: &HostPattern, path: &Path) -> Option<String> {
+        let served = self.of(host);
+        let is_exact = path.path_type == PathType::Exact;
+        let why = match served.outcome(by, path.written(), is_exact) {
+            PathOutcome::Served => return None,
+            PathOutcome::Closed => "it answers 503 today, `oxigress check` says why".into(),
+            PathOutcome::Lost(winner) if winner == by => "the Ingress has it twice".into(),
+            PathOutcome::Lost(winner) => {
+                format!("it is served by Ingress {winner}, which is older or first by name")
+            }
+            PathOutcome::Refused => match (&served.follows, self.whose(host, &by.namespace)) {
+                (Some(follows), _) => {
+                    format!("the host follows {}, as Ingress {} says", follows.host, follows.by)
+                }
+                (None, Some(whose)) => format!("it is refused: {whose}"),
+                (None, None) => "it is refused: `oxigress check` says why".into(),
+            },
+        };
+        Some(format!("{} path {:?}: {why}", words(host), path.written()))
+    }
+}
