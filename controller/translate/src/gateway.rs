@@ -48,7 +48,7 @@ pub use listener::MAX_LISTENERS;
 pub use listener_set::Left;
 pub use memo::Memo;
 pub use policies::{name_one_of, references as references_of_policy, that_name};
-pub use review::{NewListeners, RouteHosts, Standing};
+pub use review::{Admitted, NewListeners, OwnListeners, RouteHosts, Standing};
 pub use target::protocol_of;
 pub use tls_policy::{authorities_of, services};
 

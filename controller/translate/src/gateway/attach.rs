@@ -1,6 +1,6 @@
 //! Which listeners a route attaches to, and what its status says of them.
 
-use super::host::intersection;
+use super::host::{covers, intersection};
 use super::memo::Memo;
 use super::room::{self, Room};
 use super::route::CompiledRoute;
@@ -13,7 +13,7 @@ use oxigress_core::model::HostPattern;
 use oxigress_objects::gateway::{LabelSelector, ParentRef, Route, RouteNamespaces};
 use oxigress_objects::gateway_status::{Condition, Content, ParentStatus};
 use oxigress_objects::{Key, Kind, Name, ObjectRef, World};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// A route at one of its parents, which is ours.
@@ -125,31 +125,36 @@ fn gateway_of(world: &World, parent: &ObjectRef) -> Option<Key> {
 /// be thousands of sets, and a parent each.
 fn named(parent: &ParentRef, home: Home<'_>, listeners: &[ListenerState<'_>]) -> Vec<usize> {
     let first = listeners.partition_point(|listener| listener.home < home);
-    let is_named = |listener: &ListenerState<'_>| {
-        parent.section_name.as_ref().is_none_or(|name| *name == listener.spec.name)
-            && parent.port.is_none_or(|port| port == listener.spec.port)
-            && listener.is_accepted()
-    };
     let all = listeners.iter().enumerate().skip(first);
     let own = all.take_while(|(_, listener)| {
         work::count(Step::Parent);
         listener.home == home
     });
-    own.filter(|(_, listener)| is_named(listener)).map(|(place, _)| place).collect()
+    own.filter(|(_, listener)| listener.is_accepted() && names(parent, listener))
+        .map(|(place, _)| place)
+        .collect()
 }
 
-/// The hosts that a route names at a parent that has these listeners alone.
-pub fn names_at(
-    world: &World,
-    (id, route): (&ObjectRef, &Route),
-    (parent, home): (&ParentRef, Home<'_>),
-    listeners: &mut [ListenerState<'_>],
-) -> Vec<HostPattern> {
-    let places = named(parent, home, listeners);
-    let found = at(world, id, places, &hosts_of(route), listeners).unwrap_or_default();
-    let hosts = found.into_iter().flat_map(|(_, hosts)| hosts);
+/// Whether a parent that is the object of a listener names this one.
+pub fn names(parent: &ParentRef, listener: &ListenerState<'_>) -> bool {
+    parent.section_name.as_ref().is_none_or(|name| *name == listener.spec.name)
+        && parent.port.is_none_or(|port| port == listener.spec.port)
+}
+
+/// The hosts that a route names at listeners which admit it.
+pub fn names_at<'l, 'w: 'l>(
+    route: &Route,
+    listeners: impl Iterator<Item = &'l ListenerState<'w>>,
+) -> BTreeSet<HostPattern> {
+    let hosts = hosts_of(route).unwrap_or_default();
     let default = HostPattern::default_host();
-    hosts.filter(|(host, own)| host == own && *host != default).map(|(host, _)| host).collect()
+    let named = hosts.iter().filter(|host| **host != default);
+    let named: Vec<&HostPattern> = named.collect();
+    let all = listeners.flat_map(|listener| {
+        let is_its = |host: &&&HostPattern| covers(&listener.host, host);
+        named.iter().filter(is_its).map(|host| (*host).clone()).collect::<Vec<_>>()
+    });
+    all.collect()
 }
 
 fn hosts_of(route: &Route) -> Result<Vec<HostPattern>, Condition> {
@@ -226,9 +231,7 @@ fn at(
         );
     }
     let may_attach = |place: &usize| {
-        listeners.get_mut(*place).is_some_and(|listener| {
-            listener.kinds.contains(&id.kind) && allows(world, &id.key, listener)
-        })
+        listeners.get_mut(*place).is_some_and(|listener| takes(world, id, listener))
     };
     let allowed: Vec<usize> = named.into_iter().filter(may_attach).collect();
     if allowed.is_empty() {
@@ -256,8 +259,12 @@ fn at(
     }
 }
 
-/// Whether routes of a namespace may attach to a listener.
-fn allows(world: &World, route: &Key, listener: &mut ListenerState<'_>) -> bool {
+/// Whether routes of the kind and the namespace of this one may attach to a listener.
+pub fn takes(world: &World, id: &ObjectRef, listener: &mut ListenerState<'_>) -> bool {
+    let ObjectRef { kind, key: route } = id;
+    if !listener.kinds.contains(kind) {
+        return false;
+    }
     let namespaces = &listener.spec.allowed_routes.namespaces;
     let from = namespaces.from.as_deref().unwrap_or("Same");
     let by = (from, namespaces, &listener.home.key.namespace);

@@ -8,8 +8,10 @@ use super::{Built, attach, gateways, listener, named, spots};
 use crate::Options;
 use oxigress_core::model::{HostPattern, ListenerHost, SessionPlace};
 use oxigress_objects::gateway::{Listener, ListenerSet, ParentRef, Route};
-use oxigress_objects::{Key, Kind, ObjectRef, World};
-use std::collections::BTreeSet;
+use oxigress_objects::{Key, Kind, Name, ObjectRef, World};
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::iter;
 use std::sync::Arc;
 
 /// The hosts that a route would have.
@@ -68,7 +70,7 @@ impl<'w> Standing<'w> {
 /// The listeners that a ListenerSet has not yet.
 pub struct NewListeners<'w> {
     home: Home<'w>,
-    object: ObjectRef,
+    set: &'w ListenerSet,
     specs: Vec<&'w Listener>,
 }
 
@@ -78,8 +80,7 @@ impl<'w> NewListeners<'w> {
         let stored = stored.filter(|old| old.spec.parent_ref == set.spec.parent_ref);
         let is_new = |one: &&Listener| stored.is_none_or(|old| !old.spec.listeners.contains(one));
         let specs = set.spec.listeners.iter().filter(is_new).collect();
-        let object = ObjectRef::new(Kind::ListenerSet, key.clone());
-        NewListeners { home: Home::of_set(key, set), object, specs }
+        NewListeners { home: Home::of_set(key, set), set, specs }
     }
 
     /// Whether there are none.
@@ -87,36 +88,123 @@ impl<'w> NewListeners<'w> {
         self.specs.is_empty()
     }
 
-    /// The routes that name the set.
-    pub fn routes<'r>(
-        &self,
-        world: &'r World,
-    ) -> impl Iterator<Item = (&'r ObjectRef, &'r Arc<Route>)> {
+    /// Reads all listeners of the set, each by itself.
+    pub fn read(&self, world: &World, options: &Options) -> OwnListeners<'w> {
+        let state = |spec| listener::state(world, options, self.home, spec);
+        let is_new = |one: &Listener| self.specs.iter().any(|new| std::ptr::eq(*new, one));
+        OwnListeners {
+            object: ObjectRef::new(Kind::ListenerSet, self.home.key.clone()),
+            listeners: self.set.spec.listeners.iter().map(state).collect(),
+            is_new: self.set.spec.listeners.iter().map(is_new).collect(),
+            taking: BTreeMap::new(),
+        }
+    }
+}
+
+/// The listeners that a ListenerSet would have, each as it is by itself.
+pub struct OwnListeners<'w> {
+    object: ObjectRef,
+    listeners: Vec<ListenerState<'w>>,
+    is_new: Vec<bool>,
+    /// The listeners that take routes of a kind and a namespace, as far as that was asked.
+    taking: BTreeMap<(Kind, Name), Vec<usize>>,
+}
+
+/// A route that the listeners of a ListenerSet admit.
+pub struct Admitted<'r> {
+    /// Its name.
+    pub id: &'r ObjectRef,
+    /// The route.
+    pub route: &'r Arc<Route>,
+    /// The new ones among these listeners, by their place.
+    new: Vec<usize>,
+}
+
+impl<'w> OwnListeners<'w> {
+    /// The routes that name the set and that a listener of it admits: what others write into their parents is nothing to a set that
+    /// does not let them in.
+    pub fn admitted<'r>(&mut self, world: &'r World) -> impl Iterator<Item = Admitted<'r>> {
         let all = world.gateway_api.routes.iter();
-        all.filter(|(id, route)| self.parents(id, route).next().is_some())
+        all.filter_map(|(id, route)| self.admit(world, id, route))
+    }
+
+    fn admit<'r>(
+        &mut self,
+        world: &World,
+        id: &'r ObjectRef,
+        route: &'r Arc<Route>,
+    ) -> Option<Admitted<'r>> {
+        let OwnListeners { object, listeners, is_new, taking } = self;
+        let all = route.spec.parent_refs.iter();
+        let mut parents = all.filter(|of| of.object(&id.key.namespace).as_ref() == Some(object));
+        let first = parents.next()?;
+        let taking = taking.entry((id.kind, id.key.namespace.clone())).or_insert_with(|| {
+            let all = listeners.iter_mut().enumerate();
+            let open = all.filter(|(_, of)| of.is_accepted());
+            open.filter_map(|(at, of)| attach::takes(world, id, of).then_some(at)).collect()
+        });
+        if taking.is_empty() {
+            return None;
+        }
+        let parents: Vec<&ParentRef> = iter::once(first).chain(parents).collect();
+        let is_named = |at: &&usize| {
+            let listener = listeners.get(**at);
+            listener.is_some_and(|of| parents.iter().any(|parent| attach::names(parent, of)))
+        };
+        let named: Vec<usize> = taking.iter().filter(is_named).copied().collect();
+        let new = named.iter().filter(|at| is_new.get(**at) == Some(&true)).copied().collect();
+        (!named.is_empty()).then_some(Admitted { id, route, new })
+    }
+
+    /// The hosts that a route names at the new listeners, if nothing else is in their way.
+    pub fn named_by(&self, of: &Admitted<'_>) -> BTreeSet<HostPattern> {
+        attach::names_at(of.route, of.new.iter().filter_map(|at| self.listeners.get(*at)))
+    }
+
+    /// What of a route is judged by the set: all of one of its own namespace, and of another one's its places at the new listeners,
+    /// which is what the set's namespace pays for.
+    pub fn judged<'r>(&self, of: &Admitted<'r>) -> Cow<'r, Route> {
+        if self.is_own(of.id) {
+            return Cow::Borrowed(of.route);
+        }
+        let new = of.new.iter().filter_map(|at| self.listeners.get(*at));
+        let sections: BTreeSet<&String> = new.map(|listener| &listener.spec.name).collect();
+        let parent = |name: Option<&String>| {
+            let mut parent = self.parents(of.id, of.route).next()?.clone();
+            (parent.section_name, parent.port) = (name.cloned(), None);
+            Some(parent)
+        };
+        Cow::Owned(narrowed(of.route, sections.into_iter().filter_map(|name| parent(Some(name)))))
+    }
+
+    /// What a route had that is compared with what is [`Self::judged`]: of another namespace's what it has by the set.
+    pub fn judged_before<'r>(&self, id: &ObjectRef, route: &'r Route) -> Cow<'r, Route> {
+        match self.is_own(id) {
+            true => Cow::Borrowed(route),
+            false => Cow::Owned(narrowed(route, self.parents(id, route).cloned())),
+        }
+    }
+
+    /// How many places a route of another namespace has at the new listeners; `None`: it is of the set's own.
+    pub fn places_of_guest(&self, of: &Admitted<'_>) -> Option<usize> {
+        let hosts = of.route.spec.hostnames.len().max(1);
+        (!self.is_own(of.id)).then(|| of.new.len().saturating_mul(hosts))
+    }
+
+    fn is_own(&self, id: &ObjectRef) -> bool {
+        id.key.namespace == self.object.key.namespace
     }
 
     fn parents<'r>(&self, id: &ObjectRef, route: &'r Route) -> impl Iterator<Item = &'r ParentRef> {
         let all = route.spec.parent_refs.iter();
         all.filter(|parent| parent.object(&id.key.namespace).as_ref() == Some(&self.object))
     }
+}
 
-    /// Reads them, each by itself.
-    pub fn read(&self, world: &World, options: &Options) -> Vec<ListenerState<'w>> {
-        self.specs.iter().map(|spec| listener::state(world, options, self.home, spec)).collect()
-    }
-
-    /// The hosts that a route names at them, if nothing else is in their way.
-    pub fn named_by(
-        &self,
-        world: &World,
-        (id, route): (&ObjectRef, &Route),
-        listeners: &mut [ListenerState<'w>],
-    ) -> BTreeSet<HostPattern> {
-        let parents = self.parents(id, route);
-        let hosts = parents.flat_map(|parent| {
-            attach::names_at(world, (id, route), (parent, self.home), listeners)
-        });
-        hosts.collect()
-    }
+/// The hosts of a route with these parents alone.
+fn narrowed(route: &Route, parents: impl Iterator<Item = ParentRef>) -> Route {
+    let mut narrow = Route { meta: route.meta.clone(), ..Route::default() };
+    narrow.spec.parent_refs = parents.collect();
+    narrow.spec.hostnames = route.spec.hostnames.clone();
+    narrow
 }

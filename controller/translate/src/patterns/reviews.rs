@@ -25,6 +25,8 @@ const OF_ALL: Rate = Rate { full: 10_000_000_000, period: Duration::from_mins(1)
 const MAX_BYTES: usize = 4 << 20;
 /// What a kept pattern takes beside its texts.
 const OVERHEAD: usize = 256;
+/// What telling one of several prices costs.
+const TELLING: u64 = 5_000;
 /// Namespaces that are counted. Beyond, those are forgotten that have all of their budget again, else the first by name:
 /// all together are bounded anyway.
 const MANY_NAMESPACES: usize = 1_000;
@@ -93,6 +95,30 @@ impl Reviews {
     /// Charges the review under way for work beside patterns; whether its namespace has so much left.
     pub fn charge(&mut self, nanoseconds: u64) -> bool {
         self.spend(nanoseconds).is_ok()
+    }
+
+    /// Charges it for several things, of which each price is told when it is this one's turn; `None`: there is too little left.
+    ///
+    /// Telling is charged as well, and ends as soon as the sum is more than what is left.
+    pub fn charge_all<T>(&mut self, priced: impl IntoIterator<Item = (T, u64)>) -> Option<Vec<T>> {
+        let (mut all, mut sum) = (Vec::new(), 0_u64);
+        for (one, price) in priced {
+            sum = sum.saturating_add(price);
+            if !self.charge(TELLING) || sum > self.left() {
+                self.is_spent = true;
+                return None;
+            }
+            all.push(one);
+        }
+        self.charge(sum).then_some(all)
+    }
+
+    /// What can be charged to the review under way.
+    fn left(&self) -> u64 {
+        let Some(at) = self.now.filter(|_| !self.is_spent) else { return 0 };
+        let of_one = self.namespaces.get(&self.namespace);
+        let of_one = of_one.map_or(OF_NAMESPACE.full, |bucket| bucket.left(at));
+        of_one.min(self.all.map_or(OF_ALL.full, |bucket| bucket.left(at)))
     }
 
     /// Why the Ingress cannot be judged now.

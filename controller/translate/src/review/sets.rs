@@ -1,16 +1,19 @@
 //! What would become of hosts if a ListenerSet is created or changed: routes that have long named one may get it by a new listener.
 //!
-//! Shape:   the routes that name the set are judged as if they were about to be stored, by the listeners as they would be.
+//! Shape:   the routes that name the set and that a listener of it admits are judged as if they were about to be stored, by the
+//!          listeners as they would be.
+//! Cost:    charged to the namespace of the set: of its own routes all places, of others' those at the new listeners, which alone are
+//!          judged. So nobody makes the reviews of a set dear that does not let them in.
 
 use super::ReviewOutcome;
 use super::routes::Loss;
 use crate::Reviews;
 use crate::Translator;
 use crate::age::Age;
-use crate::gateway::{NewListeners, Standing};
+use crate::gateway::{Admitted, NewListeners, Standing};
 use crate::host::owner::HostOwnership;
 use crate::pace::price::Prices;
-use oxigress_objects::gateway::{ListenerSet, Route};
+use oxigress_objects::gateway::ListenerSet;
 use oxigress_objects::{Key, Kind, ObjectRef, World};
 use std::sync::Arc;
 use std::time::Instant;
@@ -47,9 +50,11 @@ impl Translator {
             }
             return outcome;
         };
+        let own = new.read(world, &self.options);
         let mut had = Standing::of(world, &self.options, Some(&self.gateways.left));
         let mut denials = losses.into_iter().filter_map(|(id, losses)| {
-            let hosts = had.hosts_of(&id, world.gateway_api.routes.get(&id)?);
+            let route = own.judged_before(&id, world.gateway_api.routes.get(&id)?);
+            let hosts = had.hosts_of(&id, &route);
             // What it takes already it has taken long ago.
             let lost = losses.into_iter().find(|loss| !loss.is_in(&hosts))?;
             Some(format!("by this ListenerSet {id} would get what it has not: {}", lost.why))
@@ -86,22 +91,25 @@ impl Translator {
         new: &NewListeners<'_>,
         reviews: &mut Reviews,
     ) -> Option<Vec<OfRoute>> {
-        let routes: Vec<_> = new.routes(world).collect();
+        let mut own = new.read(world, &self.options);
+        let prices = Prices { translator: self, world };
+        let admitted: Vec<Admitted<'_>> = own.admitted(world).collect();
+        let priced = admitted.into_iter().map(|route| {
+            let price = prices.of_review_by_set(&own, &route);
+            (route, price)
+        });
+        let routes = reviews.charge_all(priced)?;
         if routes.is_empty() {
             return Some(Vec::new());
         }
-        let prices = Prices { translator: self, world };
-        let price = routes.iter().map(|(id, route)| prices.of_review_by_set(&id.key, &route.spec));
-        if !reviews.charge(price.fold(0, u64::saturating_add)) {
-            return None;
-        }
         let mut standing = Standing::of(world, &self.options, None);
-        let mut listeners = new.read(world, &self.options);
-        let of_route = |(id, route): (&ObjectRef, &Arc<Route>)| {
+        let of_route = |of: Admitted<'_>| {
+            let (id, route) = (of.id, of.route);
             let age = Age { created: route.meta.created, key: id.key.clone() };
-            let mut losses = self.losses(world, &standing.hosts_of(id, route), &age, id.kind);
+            let hosts = standing.hosts_of(id, &own.judged(&of));
+            let mut losses = self.losses(world, &hosts, &age, id.kind);
             // Names count also where another object is in the way of the listener: its owner may remove that unreviewed.
-            let names = new.named_by(world, (id, route), &mut listeners);
+            let names = own.named_by(&of);
             losses.extend(names.iter().filter_map(|host| self.taken_over(host, &age, id.kind)));
             (id.clone(), losses)
         };

@@ -4,10 +4,11 @@ use super::{
     ATTACHING, BYTE_OF_FILTERS, CERTIFICATE, HOST, INGRESS, LISTENER, PLACE, PLACE_OF_REVIEW,
     Prices, ROUTE_RULE, RULE, bytes_of_policy,
 };
-use crate::gateway::{self, intersection};
+use crate::gateway::{self, Admitted, OwnListeners, intersection};
 use oxigress_core::model::HostPattern;
 use oxigress_objects::gateway::{
-    BackendTlsPolicy, GatewaySpec, HttpRouteSpec, Listener, ListenerSet, ListenerSetSpec, Route,
+    BackendTlsPolicy, GatewaySpec, HttpRouteSpec, Listener, ListenerSet, ListenerSetSpec,
+    ParentRef, Route,
 };
 use oxigress_objects::{ConfigMap, Key, Kind, ObjectRef};
 use std::collections::{BTreeMap, BTreeSet};
@@ -102,7 +103,7 @@ impl Prices<'_> {
 
     /// What reviewing a route costs that is about to be stored: each listener is looked at, and each of its places.
     pub(crate) fn of_review(&self, key: &Key, new: &HttpRouteSpec) -> u64 {
-        let places = self.add_hosts(key, new, &mut BTreeSet::new());
+        let places = self.count_places(key, new);
         INGRESS + LISTENER * self.listeners_read() + PLACE_OF_REVIEW * places as u64
     }
 
@@ -115,11 +116,13 @@ impl Prices<'_> {
         INGRESS + LISTENER * listeners + ATTACHING * routes + PLACE * places
     }
 
-    /// What it costs beside that for each route that names the set: it is attached to what there is and to what would be, and to
-    /// the new listeners alone. The set is in the world already.
-    pub(crate) fn of_review_by_set(&self, route: &Key, spec: &HttpRouteSpec) -> u64 {
-        let places = self.add_hosts(route, spec, &mut BTreeSet::new());
-        ATTACHING + PLACE_OF_REVIEW * 2 * places as u64
+    /// What it costs beside that for each route that the set admits: it is attached to what there is and to what would be, and to
+    /// the new listeners alone. The set is in the world already. A route of another namespace counts with its places at the new
+    /// listeners: what else it names is not the set's.
+    pub(crate) fn of_review_by_set(&self, set: &OwnListeners<'_>, of: &Admitted<'_>) -> u64 {
+        let places = set.places_of_guest(of);
+        let places = places.unwrap_or_else(|| self.count_places(&of.id.key, &of.route.spec));
+        ATTACHING + PLACE_OF_REVIEW * 2 * places.min(MAX_HOSTS) as u64
     }
 
     /// How many listeners a review looks at.
@@ -246,6 +249,24 @@ impl Prices<'_> {
         sum.saturating_add(RULE * rules as u64)
     }
 
+    /// How many places a route asks for, told without its hosts.
+    fn count_places(&self, key: &Key, spec: &HttpRouteSpec) -> usize {
+        let parents = spec.parent_refs.iter();
+        let listeners = parents.map(|parent| self.listeners_named(key, parent).count());
+        let hosts = spec.hostnames.len().max(1);
+        listeners.sum::<usize>().saturating_mul(hosts).min(MAX_HOSTS)
+    }
+
+    /// The listeners that a route names by a parent.
+    fn listeners_named(&self, key: &Key, parent: &ParentRef) -> impl Iterator<Item = &Listener> {
+        let object = parent.object(&key.namespace);
+        let all = object.map(|object| self.listeners_of(&object)).unwrap_or_default().iter();
+        all.filter(|listener| {
+            parent.section_name.as_ref().is_none_or(|name| *name == listener.name)
+                && parent.port.is_none_or(|port| port == listener.port)
+        })
+    }
+
     /// Adds the hosts that a route may have by its parents; answers how many places these are.
     fn add_hosts(
         &self,
@@ -260,11 +281,7 @@ impl Prices<'_> {
         }
         let mut places = 0;
         for parent in &spec.parent_refs {
-            let Some(object) = parent.object(&key.namespace) else { continue };
-            for listener in self.listeners_of(&object).iter().filter(|listener| {
-                parent.section_name.as_ref().is_none_or(|name| *name == listener.name)
-                    && parent.port.is_none_or(|port| port == listener.port)
-            }) {
+            for listener in self.listeners_named(key, parent) {
                 if places >= MAX_HOSTS {
                     return places;
                 }

@@ -176,3 +176,63 @@ fn the_review_of_a_set_is_charged_to_its_namespace() {
     fixture.spend_reviews_of("evil");
     assert_eq!(fixture.review_set(&set("evil", "h0.test")).denial, None, "nothing is new");
 }
+
+/// Whoever names a set that does not admit it costs its owner nothing.
+#[test]
+fn routes_that_a_set_does_not_admit_keep_nobody_from_changing_it() {
+    let many: Vec<_> =
+        (0..64).map(|n| format!("{{ name: l{n}, port: 80, protocol: HTTP }}")).collect();
+    let wide = |n: usize| {
+        format!(
+            "apiVersion: gateway.networking.k8s.io/v1\nkind: ListenerSet\nmetadata: {{ name: s{n}, namespace: evil }}\n\
+             spec: {{ parentRef: {{ name: none }}, listeners: [{}] }}",
+            many.join(", ")
+        )
+    };
+    let parents: String =
+        (0..31).map(|n| format!(", {{ kind: ListenerSet, name: s{n} }}")).collect();
+    let hosts: Vec<_> = (0..16).map(|n| format!("h{n}.test")).collect();
+    let evil = |n: usize| {
+        format!(
+            "apiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\nmetadata: {{ name: r{n}, namespace: evil }}\n\
+             spec: {{ parentRefs: [{{ kind: ListenerSet, name: set, namespace: team }}{parents}], hostnames: [{}] }}",
+            hosts.join(", ")
+        )
+    };
+    let others: Vec<_> = (0..31).map(wide).chain((0..20).map(evil)).collect();
+    let made = set("team", "app.team.test");
+    assert_eq!(said("", &others, &made), None);
+    // Of those that it does admit it pays for their places at its own listeners alone.
+    let all = "hostname: 'app.team.test', allowedRoutes: { namespaces: { from: All } } }";
+    assert_eq!(said("", &others, &made.replace("hostname: 'app.team.test' }", all)), None);
+}
+
+/// A route of another namespace that the set admits is judged by the new listeners all the same.
+#[test]
+fn a_set_that_admits_all_brings_an_old_route_of_a_third_namespace_no_host() {
+    let victim = route("victim", 2024, BY_GATEWAY, "shop.test");
+    let by_team = "{ kind: ListenerSet, name: set, namespace: team }";
+    for host in ["shop.test", "*.test"] {
+        let all = "hostname: '$', allowedRoutes: { namespaces: { from: All } } }";
+        let made = set("team", host);
+        let open = made.replace(&format!("hostname: '{host}' }}"), &all.replace('$', host));
+        let others = |year| [victim.clone(), route("evil", year, by_team, "shop.test")];
+        assert!(said("", &others(2020), &open).is_some(), "{host}");
+        assert_eq!(said("", &others(2025), &open), None, "{host}: a younger one");
+        assert_eq!(said("", &others(2020), &made), None, "{host}: it does not admit it");
+    }
+}
+
+#[test]
+fn prices_are_told_until_they_are_more_than_what_is_left() {
+    let mut reviews = crate::Reviews::default();
+    reviews.begin("evil", std::time::Instant::now());
+    let told = std::cell::Cell::new(0);
+    let priced = (0..1_000_000).map(|n| (n, 160_000_000)).inspect(|_| told.set(told.get() + 1));
+    assert_eq!(reviews.charge_all(priced), None);
+    assert_eq!(told.get(), 13, "of two seconds");
+    reviews.begin("evil", std::time::Instant::now());
+    assert!(!reviews.charge(2_000_000_000), "telling is charged");
+    reviews.begin("evil", std::time::Instant::now());
+    assert!(reviews.charge(1_999_000_000), "and no more than that");
+}
