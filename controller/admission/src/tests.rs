@@ -1,5 +1,6 @@
 //! The real server over TLS, with a translator behind it.
 
+mod deleted;
 mod fuzz;
 
 use super::*;
@@ -342,30 +343,6 @@ async fn an_object_that_cannot_be_read_is_denied_by_its_review() {
     }
     let gone = review(|review| review["request"]["object"] = Value::Null);
     assert_eq!(reviewed(&mut client, &gone).await["allowed"], true);
-}
-
-/// The API server takes changes of an object that is being deleted for as long as a finalizer holds it.
-#[tokio::test]
-async fn an_object_that_is_being_deleted_is_reviewed_unless_only_its_finalizers_change() {
-    let running = start().await;
-    let (mut client, _) = connect(running.address).await;
-    let going = |host: &str| {
-        review(|review| {
-            let object = &mut review["request"]["object"];
-            let meta = &mut object["metadata"];
-            (meta["name"], meta["annotations"]) = (json!("going"), Value::Null);
-            (meta["deletionTimestamp"], meta["uid"]) = (json!("2026-01-01T00:00:00Z"), json!("x"));
-            object["spec"] = json!({"ingressClassName": "nginx", "rules": [{"host": host}]});
-        })
-    };
-    assert_eq!(
-        reviewed(&mut client, &going("going.test")).await["allowed"],
-        true,
-        "as it is stored"
-    );
-    let response = reviewed(&mut client, &going("other.test")).await;
-    let message = response["status"]["message"].as_str().unwrap_or_default();
-    assert!(message.contains("metadata.uid"), "{response}");
 }
 
 #[tokio::test]

@@ -38,9 +38,6 @@ pub enum Form {
     List(&'static str, fn(&str) -> Option<String>),
 }
 
-/// Longest snippet, as of annotations.
-const MAX_SNIPPET_BYTES: usize = 64 * 1024;
-
 /// A value of a key, read by its form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the shapes of values")]
@@ -90,11 +87,6 @@ impl Value {
 }
 
 impl Form {
-    /// Directives as nginx.conf has them, which are read where they are translated.
-    pub const SNIPPET: Form = Form::Text("directives of nginx.conf", |text| {
-        (text.len() <= MAX_SNIPPET_BYTES).then(|| text.to_owned())
-    });
-
     /// Reads a value and the items of a list that are not taken; the error says what it is not.
     pub fn read(&self, text: &str) -> Result<(Value, Vec<String>), String> {
         let trimmed = text.trim();

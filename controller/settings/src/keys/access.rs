@@ -10,6 +10,10 @@ use oxigress_core::patterns::Allowance;
 const NETWORKS: Form = Form::List("networks", network);
 const PATTERNS: Form = Form::List("texts, or ~ and a regular expression", pattern);
 const PATHS: Form = Form::List("paths", any);
+/// As long as those of annotations; they are read where they are translated.
+const SNIPPET: Form = Form::Text("directives of nginx.conf", |text| {
+    (text.len() <= 64 * 1024).then(|| text.to_owned())
+});
 const GRAMMAR: How = How::NoEffect(
     "every annotation has a closed grammar here, and no raw text gets into nginx.conf",
 );
@@ -31,7 +35,7 @@ pub const KEYS: &[Key] = &[
     key("global-auth-signin-redirect-param", Form::Text("text", any), "", How::Data(|to, v| global(to, "auth-signin-redirect-param", v))),
     key("global-auth-response-headers", Form::Text("header names with commas between", any), "", How::Data(|to, v| global(to, "auth-response-headers", v))),
     key("global-auth-request-redirect", Form::Text("text", any), "", How::Data(|to, v| global(to, "auth-request-redirect", v))),
-    key("global-auth-snippet", Form::SNIPPET, "", How::Protecting(|to, v| { to.snippets.auth = v.text().to_owned(); Ok(()) })),
+    key("global-auth-snippet", SNIPPET, "", How::Protecting(|to, v| { to.snippets.auth = v.text().to_owned(); Ok(()) })),
     key("global-auth-cache-key", Form::Text("text with variables", any), "", How::Data(|to, v| global(to, "auth-cache-key", v))),
     key("global-auth-cache-duration", Form::Text("statuses and times", any), "", How::Data(|to, v| global(to, "auth-cache-duration", v))),
     key("global-auth-always-set-cookie", Form::Flag, "false", How::Data(|to, v| {

@@ -42,6 +42,8 @@ const BYTE: u64 = 5;
 const ROUTE_RULE: u64 = 12_000;
 /// What a byte of a route's filters, or of a server-snippet, costs: it is copied, checked, and digested with policies.
 const BYTE_OF_FILTERS: u64 = 10;
+/// Most bytes that a server-snippet's locations take over, as they are written.
+const MOST_BYTES_OF_LOCATIONS: usize = 256 * 1024;
 /// What comparing a host name of a route with a listener costs.
 const PLACE: u64 = 200;
 /// What looking at a listener costs, for the review of a route.
@@ -137,7 +139,8 @@ impl<'a> Prices<'a> {
                     + rules * RULE
                     + (hosts + self.below_ingress(&id.key, new)) * HOST
                     + self.bytes_named(&id.key, new) * BYTE
-                    + self.bytes_inherited(&id.key, new) * BYTE_OF_FILTERS
+                    + (self.bytes_inherited(&id.key, new) + self.bytes_copied(new))
+                        * BYTE_OF_FILTERS
                     + budget::price_by(new, self.prefix(), |_, text| Ok(price_of_reading(text)))
             }
             Object::Secret(new) => {
@@ -324,6 +327,13 @@ impl<'a> Prices<'a> {
         });
         let all: BTreeSet<ObjectRef> = old.chain(new).collect();
         all.iter().map(|object| self.bytes_of(object)).sum()
+    }
+
+    /// The bytes of a server-snippet that are copied into its locations when it is read.
+    fn bytes_copied(&self, new: &Ingress) -> u64 {
+        let text = new.annotations.get(&format!("{}/server-snippet", self.prefix()));
+        let copied = text.map_or(0, |text| text.len() * text.matches("location").count());
+        copied.min(MOST_BYTES_OF_LOCATIONS) as u64
     }
 
     /// The bytes of server-snippets that are copied when the hosts of an Ingress are merged again: for each host the longest

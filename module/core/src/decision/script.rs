@@ -30,6 +30,9 @@ pub(super) type Uri = (Vec<u8>, Vec<u8>);
 /// A variable of a script and its value.
 pub type Variable = (Box<str>, Vec<u8>);
 
+/// Most that the steps of a request look up, in microseconds: the texts of its policies come on top.
+const MOST_EFFORT: u32 = cost::MOST_OF_POLICIES / 4;
+
 /// What scripts know of a request from one path to the next.
 #[derive(Debug)]
 pub(super) struct Carried {
@@ -77,7 +80,7 @@ impl Carried {
     fn spend(&mut self, bytes: usize, effort: u32) -> Result<(), NoAnswer> {
         self.bytes = self.bytes.saturating_add(bytes);
         self.effort = self.effort.saturating_add(effort);
-        match self.bytes > MAX_BYTES_OF_REQUEST || self.effort > cost::MOST_OF_POLICIES {
+        match self.bytes > MAX_BYTES_OF_REQUEST || self.effort > MOST_EFFORT {
             true => Err(NoAnswer),
             false => Ok(()),
         }

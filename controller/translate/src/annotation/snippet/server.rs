@@ -22,6 +22,8 @@ use std::sync::Arc;
 const NAME: &str = "server-snippet";
 /// Most bytes of the lists that every path of the host inherits.
 const MOST_INHERITED_BYTES: usize = 16 * 1024;
+/// Most bytes of these lists in all of its locations.
+const MOST_BYTES_OF_LOCATIONS: usize = 256 * 1024;
 /// Longest path of a location.
 const MOST_PATH_BYTES: usize = 1_024;
 
@@ -57,7 +59,7 @@ pub fn read(
     let (steps, mut left) = script::read_all(&rest, &mut names, false, compiler);
     let plain: Vec<_> = rest.iter().filter(|one| !script::is_step(one)).cloned().collect();
     let mut lists = Policies::default();
-    left.extend(inherited(&plain, &names, &mut lists));
+    left.extend(inherited(&plain, &names, &mut lists, places.len()));
     let mut snippet = ServerSnippet::default();
     let mut script =
         Script { owner: reader.context.ingress.namespace.to_string(), steps, ..Script::default() };
@@ -81,7 +83,12 @@ fn is_location(directive: &Directive) -> bool {
 }
 
 /// Puts what paths inherit into the lists.
-fn inherited<'d>(plain: &'d [Directive], names: &Names, lists: &mut Policies) -> Vec<Left<'d>> {
+fn inherited<'d>(
+    plain: &'d [Directive],
+    names: &Names,
+    lists: &mut Policies,
+    locations: usize,
+) -> Vec<Left<'d>> {
     let mut left = location::apply_plain(plain, names, lists);
     let set_there = "each path of an Ingress has its own";
     for directive in plain {
@@ -111,12 +118,13 @@ fn inherited<'d>(plain: &'d [Directive], names: &Names, lists: &mut Policies) ->
         left.push(Left { directive, why, loss: Loss::AsNamed });
     }
     let bytes = serde_json::to_vec(&lists).map_or(0, |json| json.len());
-    if bytes > MOST_INHERITED_BYTES
+    let most = MOST_INHERITED_BYTES.min(MOST_BYTES_OF_LOCATIONS / locations.max(1));
+    if bytes > most
         && let Some(directive) = plain.first()
     {
         *lists = Policies::default();
         let why = Some(format!(
-            "{bytes} bytes of settings for every path, at most {MOST_INHERITED_BYTES} are taken"
+            "{bytes} bytes of settings for every path, at most {most} are taken with {locations} locations"
         ));
         left.push(Left { directive, why, loss: Loss::Protection });
     }
@@ -306,6 +314,11 @@ mod tests {
     use oxigress_settings::{Defaults, Settings};
 
     fn read(text: &str) -> Arc<ServerSnippet> {
+        read_if_open(text).unwrap()
+    }
+
+    /// `None`: the host is closed.
+    fn read_if_open(text: &str) -> Option<Arc<ServerSnippet>> {
         let defaults = Defaults { allows_snippets: true, ..Defaults::default() };
         let (world, ingress) = (World::default(), Key::new("n", "a"));
         let context = IngressContext {
@@ -316,7 +329,22 @@ mod tests {
         };
         let all = BTreeMap::from([(format!("x.io/{NAME}"), text.to_owned())]);
         let read = parse(context, &all, "x.io", &Settings::default(), &mut Compiler::new([]));
-        read.host.server.unwrap()
+        read.host.server
+    }
+
+    /// Each location has the lists once more.
+    #[test]
+    fn what_all_locations_inherit_is_bounded() {
+        let snippet = |headers: usize| {
+            let headers = (0..headers).map(|n| format!("add_header X-{n} v;\n"));
+            let locations = (0..199).map(|n| format!("location = /{n} {{ return 204; }}\n"));
+            read_if_open(&headers.chain(locations).collect::<String>())
+        };
+        let bytes = |snippet: &ServerSnippet| -> usize {
+            snippet.records().map(|(_, all)| serde_json::to_vec(&*all).unwrap().len()).sum()
+        };
+        assert!(bytes(&snippet(10).unwrap()) < 2 * MOST_BYTES_OF_LOCATIONS);
+        assert!(snippet(165).is_none(), "3 MB");
     }
 
     #[test]

@@ -155,24 +155,26 @@ fn showing(chain: &str) -> [Seen; 2] {
         "listeners": [{"name": "l", "port": 80, "protocol": "HTTP", "allowedRoutes": all}],
         "tls": {"backend": {"clientCertificateRef": {"name": "pair"}}}});
     let gateway = ObjectRef::new(Kind::Gateway, Key::new("infra", "g0"));
+    [(gateway, Some(Object::Gateway(resource(0, spec)))), pair("infra", chain)]
+}
+
+/// A Secret `pair` with this chain.
+fn pair(namespace: &str, chain: &str) -> Seen {
     let (chain, key) = (chain.to_owned(), "k".into());
     let pair = Pair { chain, key, names: Default::default(), leaf: Default::default() };
     let fields = Arc::new(Fields::new(Default::default()));
     let secret = Object::Secret(Secret { offer: Offer::Usable(Arc::new(pair)), fields });
-    [
-        (gateway, Some(Object::Gateway(resource(0, spec)))),
-        (ObjectRef::new(Kind::Secret, Key::new("infra", "pair")), Some(secret)),
-    ]
+    (ObjectRef::new(Kind::Secret, Key::new(namespace, "pair")), Some(secret))
 }
 
-/// Where a Policy says how endpoints are spoken to, as where a BackendTLSPolicy does.
 #[test]
-fn what_a_listener_shows_to_endpoints_is_what_its_secret_has_now() {
+fn endpoints_are_shown_the_certificate_that_a_policy_names_whatever_the_gateway_shows() {
     let mut bench = bench();
-    bench.see(showing("old"));
+    bench.see(showing("gateway"));
+    bench.see([pair("a", "own")]);
     bench.apply(
         "apiVersion: oxigress.io/v1alpha1\nkind: Policy\nmetadata: { name: p, namespace: a }\n\
-         spec: { backend-protocol: HTTPS, proxy-ssl-server-name: 'on' }",
+         spec: { backend-protocol: HTTPS, proxy-ssl-secret: a/pair }",
     );
     let filter = json!({"type": "ExtensionRef",
         "extensionRef": {"group": "oxigress.io", "kind": "Policy", "name": "p"}});
@@ -183,8 +185,8 @@ fn what_a_listener_shows_to_endpoints_is_what_its_secret_has_now() {
         let tls = policies.filter_map(|policies| policies.proxy.as_ref()?.tls.as_ref());
         tls.map(|tls| tls.certificate.clone()).collect()
     };
-    assert_eq!(chains(&bench), ["old"]);
-    bench.see(showing("new"));
+    assert_eq!(chains(&bench), ["own"]);
+    bench.see([pair("a", "new")]);
     assert_eq!(chains(&bench), ["new"]);
 }
 
