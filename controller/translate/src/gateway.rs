@@ -20,6 +20,7 @@ mod grants;
 mod host;
 mod identity;
 mod isolation;
+mod left;
 mod listener;
 mod listener_set;
 mod memo;
@@ -44,8 +45,8 @@ mod work;
 pub use frontend::authorities_of as authorities_of_clients;
 pub use gateways::references;
 pub use host::intersection;
+pub use left::Left;
 pub use listener::MAX_LISTENERS;
-pub use listener_set::Left;
 pub use memo::Memo;
 pub use policies::{name_one_of, references as references_of_policy, that_name};
 pub use review::{Admitted, NewListeners, OwnListeners, RouteHosts, Standing};
@@ -195,7 +196,7 @@ pub fn build(
         *memo = Memo::default();
         return built;
     }
-    let mut gateways = gateways::gateways(world, options, &classes, None, &mut built);
+    let mut gateways = gateways::gateways(world, options, &classes, old.left.as_ref(), &mut built);
     let listeners = read_tls(world, &mut gateways, memo, &mut built);
     let mut serving = serve::Serving::default();
     let mut allowances: BTreeMap<&str, Allowance> = BTreeMap::new();
@@ -256,8 +257,14 @@ fn read_tls(
     listeners
 }
 
-/// The hosts that accepted listeners and attached routes name, each with the oldest of them. That of all hosts is nobody's.
-pub fn claims(world: &World, options: &Options) -> BTreeMap<HostPattern, GatewayClaim> {
+/// The hosts that accepted listeners and attached routes name, each with the oldest of them. That of all hosts is nobody's. What
+/// listeners of guests leave is remembered for the next [`build`], which has to be of the same world.
+pub fn claims(
+    world: &World,
+    options: &Options,
+    memo: &mut Memo,
+) -> BTreeMap<HostPattern, GatewayClaim> {
+    memo.left = None;
     let objects = &world.gateway_api;
     let (mut scratch, mut all) = (Built::default(), BTreeMap::new());
     let classes = gateways::classes(options, objects, &mut scratch);
@@ -265,6 +272,7 @@ pub fn claims(world: &World, options: &Options) -> BTreeMap<HostPattern, Gateway
         return all;
     }
     let mut gateways = gateways::gateways(world, options, &classes, None, &mut scratch);
+    memo.left = Some(scratch.left);
     let listeners = isolation::Listeners::of(&gateways);
     let mut put = |host: &HostPattern, claim: GatewayClaim| {
         if *host != HostPattern::default_host() {
