@@ -20,6 +20,7 @@ mod grants;
 mod host;
 mod identity;
 mod isolation;
+mod left;
 mod listener;
 mod listener_set;
 mod memo;
@@ -44,8 +45,8 @@ mod work;
 pub use frontend::authorities_of as authorities_of_clients;
 pub use gateways::references;
 pub use host::intersection;
+pub use left::Left;
 pub use listener::MAX_LISTENERS;
-pub use listener_set::Left;
 pub use memo::Memo;
 pub use policies::{name_one_of, references as references_of_policy, that_name};
 pub use review::{Admitted, NewListeners, OwnListeners, RouteHosts, Standing};
@@ -195,7 +196,7 @@ pub fn build(
         *memo = Memo::default();
         return built;
     }
-    let mut gateways = gateways::gateways(world, options, &classes, None, &mut built);
+    let mut gateways = gateways::gateways(world, options, &classes, old.left.as_ref(), &mut built);
     let listeners = read_tls(world, &mut gateways, memo, &mut built);
     let mut serving = serve::Serving::default();
     let mut allowances: BTreeMap<&str, Allowance> = BTreeMap::new();
@@ -257,8 +258,14 @@ fn read_tls(
 }
 
 /// The hosts that accepted listeners and attached routes name, each with the oldest of them. All hosts are named by routes without
-/// host names, and by no listener: most Gateways have one of all hosts.
-pub fn claims(world: &World, options: &Options) -> BTreeMap<HostPattern, GatewayClaim> {
+/// host names, and by no listener: most Gateways have one of all hosts. What listeners of guests leave is remembered for the
+/// next [`build`], which has to be of the same world.
+pub fn claims(
+    world: &World,
+    options: &Options,
+    memo: &mut Memo,
+) -> BTreeMap<HostPattern, GatewayClaim> {
+    memo.left = None;
     let objects = &world.gateway_api;
     let (mut scratch, mut all) = (Built::default(), BTreeMap::new());
     let classes = gateways::classes(options, objects, &mut scratch);
@@ -266,6 +273,7 @@ pub fn claims(world: &World, options: &Options) -> BTreeMap<HostPattern, Gateway
         return all;
     }
     let mut gateways = gateways::gateways(world, options, &classes, None, &mut scratch);
+    memo.left = Some(scratch.left);
     let listeners = isolation::Listeners::of(&gateways);
     let mut put = |host: &HostPattern, claim: GatewayClaim| {
         if claim.route.is_some() || *host != HostPattern::default_host() {

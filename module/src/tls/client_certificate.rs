@@ -12,6 +12,7 @@ use crate::tls::bundles;
 use crate::tls::handshake::{Handshake, begin_without_policy};
 use crate::worker::Worker;
 use crate::zone::records::GuardedRecords;
+use nginx::Connection;
 use nginx::ssl::handshake::ClientHello;
 use oxigress_core::cache::Cache;
 use oxigress_core::decision::{CompiledHostPolicy, Unusable};
@@ -124,7 +125,10 @@ pub fn begin(worker: &Worker, hello: &ClientHello<'_>) -> bool {
     let name = hello.server_name_extension().and_then(tls::server_name);
     let of_listener = match guard.count(Kind::Listener as u8) {
         0 => Ok((None, false)),
-        _ => at_listener(worker, &guard, hello, name.unwrap_or_default()),
+        _ => match hello.connection() {
+            Some(connection) => at_listener(worker, &guard, connection, name.unwrap_or_default()),
+            None => Ok((None, false)),
+        },
     };
     let found = match of_listener {
         // No certificate opens a listener that is closed.
@@ -152,10 +156,9 @@ pub fn begin(worker: &Worker, hello: &ClientHello<'_>) -> bool {
 fn at_listener(
     worker: &Worker,
     guard: &Guard<'_>,
-    hello: &ClientHello<'_>,
+    connection: &Connection,
     name: &[u8],
 ) -> Result<(Option<Rc<HostPolicy>>, bool), Unusable> {
-    let Some(connection) = hello.connection() else { return Ok((None, false)) };
     let port = local_port(connection).unwrap_or_default();
     let at = Arrival::of(&GuardedRecords(guard), port, || local_address(connection));
     let look = |kind: Kind, key: &[u8]| guard.get(kind as u8, key);
@@ -200,6 +203,15 @@ pub fn told<'r>(request: &Request<'r>, what: Told) -> Option<Cow<'r, [u8]>> {
 fn passes_certificate(request: &Request<'_>) -> bool {
     let guard = request.worker().reader().read();
     let host = Some(request.host()).filter(|host| !host.is_empty());
-    let policy = find(request.worker(), &guard, host).ok().flatten();
+    let worker = request.worker();
+    let of_listener = match guard.count(Kind::Listener as u8) {
+        0 => Ok((None, false)),
+        _ => at_listener(worker, &guard, request.nginx().connection(), host.unwrap_or_default()),
+    };
+    let policy = match of_listener {
+        Ok((None, is_named)) => find(worker, &guard, host, !is_named).ok().flatten(),
+        Ok((found, _)) => found,
+        Err(Unusable) => None,
+    };
     policy.and_then(|policy| Some(policy.source.client.as_ref()?.passes_certificate)) == Some(true)
 }

@@ -4,8 +4,8 @@
 //! other by age, unless the Gateways have addresses of their own.
 
 use super::address::{self, Place, Refusal};
+use super::left::Left;
 use super::listener::{Counts, listener_status, read, shown};
-use super::listener_set::Left;
 use super::protocol::Protocol;
 use super::state::{GatewayState, Gateways, Home};
 use super::status::{self, accepted, programmed};

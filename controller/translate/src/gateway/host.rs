@@ -2,6 +2,12 @@
 
 use oxigress_core::model::HostPattern;
 
+/// What follows the star of the wildcards above a host, the most specific first; of a wildcard also its own.
+pub fn levels(host: &HostPattern) -> impl Iterator<Item = &str> {
+    let name = host.as_str().trim_start_matches('*');
+    name.match_indices('.').filter_map(move |(dot, _)| name.get(dot..))
+}
+
 /// Whether every host of `inner` is one of `outer`: the star stands for one or more labels.
 pub fn covers(outer: &HostPattern, inner: &HostPattern) -> bool {
     if outer.as_str() == HostPattern::DEFAULT || outer == inner {

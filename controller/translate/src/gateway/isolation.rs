@@ -1,5 +1,7 @@
 //! Which listener a host belongs to: the most specific one on its port and address.
 
+use super::host::levels;
+use super::left::Leaves;
 use super::protocol::Protocol;
 use super::state::{GatewayState, Gateways, ListenerState};
 use super::work::{self, Step};
@@ -7,7 +9,6 @@ use oxigress_core::model::{HostPattern, ListenerHost};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::num::NonZeroU16;
-use std::sync::Arc;
 
 /// The hosts of listeners over TCP, by port and address.
 #[derive(Default)]
@@ -20,8 +21,8 @@ struct Hosts {
     wildcards: BTreeMap<Box<str>, HostPattern>,
     /// Bytes of the longest of those.
     longest: usize,
-    /// The hosts below a wildcard that all of its listeners leave to others.
-    left: BTreeMap<HostPattern, Arc<BTreeSet<HostPattern>>>,
+    /// What the listeners of a wildcard leave to others, if each of them does: a host that all of them leave is left.
+    left: BTreeMap<HostPattern, Vec<Leaves>>,
 }
 
 impl Hosts {
@@ -31,16 +32,20 @@ impl Hosts {
             self.wildcards.insert(below.into(), host.clone());
         }
         let is_new = self.all.insert(host.clone());
-        if is_new && !leaves.is_empty() {
-            self.left.insert(host.clone(), leaves.clone());
-        } else if let Some(left) = self.left.get_mut(host).filter(|left| *left != leaves) {
-            *left = Arc::new(left.intersection(leaves).cloned().collect());
+        match leaves {
+            Some(leaves) if is_new => drop(self.left.insert(host.clone(), vec![leaves.clone()])),
+            Some(leaves) => {
+                let left = self.left.get_mut(host);
+                let left = left.filter(|all| !all.iter().any(|one| one.is_of_same(leaves)));
+                left.into_iter().for_each(|all| all.push(leaves.clone()));
+            }
+            None => drop(self.left.remove(host)),
         }
     }
 
     /// Whether the listeners of a wildcard leave a host to others.
     fn is_left(&self, wildcard: &HostPattern, host: &HostPattern) -> bool {
-        self.left.get(wildcard).is_some_and(|left| left.contains(host))
+        self.left.get(wildcard).is_some_and(|left| left.iter().all(|leaves| leaves.has(host)))
     }
 }
 
@@ -86,9 +91,7 @@ impl Listeners {
         if let Some(same) = hosts.all.get(&at.host) {
             return Some(same);
         }
-        let name = at.host.as_str().trim_start_matches('*');
-        let parents = name.match_indices('.').filter_map(|(dot, _)| name.get(dot..));
-        let mut parents = parents.filter(|parent| parent.len() <= hosts.longest);
+        let mut parents = levels(&at.host).filter(|parent| parent.len() <= hosts.longest);
         let wildcard = parents.find_map(|parent| {
             work::count(Step::Level);
             hosts.wildcards.get(parent).filter(|wildcard| !hosts.is_left(wildcard, &at.host))

@@ -9,23 +9,25 @@
 
 mod guests;
 
-pub use guests::Left;
-
 use super::Built;
 use super::address::{Place, Refusal};
 use super::attach::admits;
+use super::left::Left;
 use super::listener::{self, Counts, listener_status};
 use super::ports::Older;
+use super::protocol::Protocol;
 use super::state::{GatewayState, Gateways, Home, ListenerState, SetState};
 use super::status::{self, accepted, programmed};
 use super::target::is_watched;
 use super::work::{self, Step};
 use crate::Options;
 use crate::host::owner::HostOwnership;
+use oxigress_core::model::HostPattern;
 use oxigress_objects::gateway::{GatewayObjects, ListenerSet};
 use oxigress_objects::gateway_status::{Condition, Content};
 use oxigress_objects::{Key, Kind, World};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU16;
 use std::sync::Arc;
 
 /// All of them, the oldest first.
@@ -86,7 +88,7 @@ pub fn add<'w>(
             Arc::new(guests::left(world, options, gateways, &read))
         }
     };
-    built.notes.extend(left.notes(&read));
+    built.notes.extend(guests::notes(&left, &read));
     built.left = left.clone();
     put(options, gateways, older, read, &left);
 }
@@ -97,48 +99,81 @@ fn put<'w>(
     gateways: &mut Gateways<'w>,
     mut older: Older<'w>,
     read: Read<'w>,
-    left: &Left,
+    left: &Arc<Left>,
 ) {
+    let mut standing: BTreeMap<Key, Standing> = BTreeMap::new();
     for (gateway, mut listener) in read {
         let Some(state) = gateways.get_mut(&gateway) else { continue };
-        left.apply(&gateway, &mut listener);
+        guests::apply(left, &gateway, &mut listener);
+        let standing = standing.entry(gateway).or_insert_with(|| {
+            let mut standing = Standing::default();
+            state.accepted().for_each(|other| standing.add(options, other));
+            standing
+        });
         if listener.conflict.is_none() {
-            listener.conflict = conflict(options, state, &listener);
+            listener.conflict = standing.conflict(options, &listener);
         }
         older.find_conflict(options, &state.addresses(), &mut listener);
+        if listener.is_accepted() {
+            standing.add(options, &listener);
+        }
         state.listeners.push(listener);
     }
 }
 
-/// What else of its Gateway is in the way of a listener.
-fn conflict(
-    options: &Options,
-    state: &GatewayState<'_>,
-    listener: &ListenerState<'_>,
-) -> Option<Condition> {
-    let protocol = listener.protocol?;
-    let number = listener.number(options)?;
-    let others = state.accepted().filter(|other| other.number(options) == Some(number));
-    let transport = |of: &ListenerState<'_>| {
-        Some(of.protocol?.transport(options, of.port.or(listener.port).unwrap_or(number.1)))
-    };
-    let others: Vec<_> = others.collect();
-    let own = transport(listener);
-    let reason = match () {
-        () if others.iter().any(|other| transport(other) != own) => "ProtocolConflict",
-        () if others.iter().any(|other| other.host == listener.host) => "HostnameConflict",
-        () => return None,
-    };
-    let what = match (reason, protocol.has_hosts()) {
-        ("ProtocolConflict", _) => "for another protocol".to_owned(),
-        (_, true) => format!("and host {}", listener.host),
-        (_, false) => "too".to_owned(),
-    };
-    let message = format!(
-        "a listener of the Gateway or of an older ListenerSet has port {} {what}: use another one",
-        listener.spec.port
-    );
-    Some(Condition { name: "Conflicted", holds: true, reason, message })
+/// The accepted listeners of a Gateway, by the number of their ports.
+#[derive(Default)]
+struct Standing(BTreeMap<(bool, NonZeroU16), Taken>);
+
+/// What the listeners of a port have.
+#[derive(Default)]
+struct Taken {
+    hosts: BTreeSet<HostPattern>,
+    /// What they speak, on which port of nginx: few, however many listeners there are.
+    spoken: Vec<(Protocol, Option<NonZeroU16>)>,
+}
+
+impl Standing {
+    fn add(&mut self, options: &Options, listener: &ListenerState<'_>) {
+        let (Some(number), Some(protocol)) = (listener.number(options), listener.protocol) else {
+            return;
+        };
+        let taken = self.0.entry(number).or_default();
+        taken.hosts.insert(listener.host.clone());
+        let spoken = (protocol, listener.port);
+        if !taken.spoken.contains(&spoken) {
+            taken.spoken.push(spoken);
+        }
+    }
+
+    /// What else of its Gateway is in the way of a listener.
+    fn conflict(&self, options: &Options, listener: &ListenerState<'_>) -> Option<Condition> {
+        let protocol = listener.protocol?;
+        let number = listener.number(options)?;
+        let taken = self.0.get(&number)?;
+        let transport = |of: Protocol, port: Option<NonZeroU16>| {
+            work::count(Step::Conflict);
+            of.transport(options, port.or(listener.port).unwrap_or(number.1))
+        };
+        let own = transport(protocol, listener.port);
+        let reason = match () {
+            () if taken.spoken.iter().any(|(of, port)| transport(*of, *port) != own) => {
+                "ProtocolConflict"
+            }
+            () if taken.hosts.contains(&listener.host) => "HostnameConflict",
+            () => return None,
+        };
+        let what = match (reason, protocol.has_hosts()) {
+            ("ProtocolConflict", _) => "for another protocol".to_owned(),
+            (_, true) => format!("and host {}", listener.host),
+            (_, false) => "too".to_owned(),
+        };
+        let message = format!(
+            "a listener of the Gateway or of an older ListenerSet has port {} {what}: use another one",
+            listener.spec.port
+        );
+        Some(Condition { name: "Conflicted", holds: true, reason, message })
+    }
 }
 
 /// Says what became of the ListenerSets of a Gateway; answers how many are attached.
@@ -147,7 +182,12 @@ pub fn finish(state: &GatewayState<'_>, built: &mut Built) -> usize {
     for SetState { home, set, is_allowed, is_over } in &state.sets {
         let key = home.key;
         let all: Vec<_> = match *is_allowed && !*is_over {
-            true => state.listeners_of(Kind::ListenerSet, key).collect(),
+            // All are in the order of the objects in which they stand.
+            true => {
+                let first = state.listeners.partition_point(|listener| listener.home < *home);
+                let all = state.listeners.iter().skip(first);
+                all.take_while(|listener| listener.home == *home).collect()
+            }
             false => Vec::new(),
         };
         let standing = all.iter().filter(|listener| listener.is_serving()).count();
@@ -186,11 +226,10 @@ pub fn finish(state: &GatewayState<'_>, built: &mut Built) -> usize {
 mod tests {
     use super::*;
     use crate::gateway::gateways::gateways;
-    use oxigress_core::model::HostPattern;
+    use crate::gateway::room;
     use oxigress_objects::ObjectRef;
     use oxigress_objects::gateway::Resource;
     use serde_json::{Value, json};
-    use std::collections::BTreeSet;
 
     fn resource<S: serde::de::DeserializeOwned>(created: i64, spec: Value) -> Arc<Resource<S>> {
         let mut resource = Resource { spec: serde_json::from_value(spec).unwrap(), ..no_meta() };
@@ -287,7 +326,7 @@ mod tests {
                 let accepted = gateways.values().flat_map(GatewayState::accepted);
                 let mut of_sets = accepted.filter(|one| one.home.kind == Kind::ListenerSet);
                 let of = HostPattern::parse(of_route).unwrap();
-                of_sets.next().map(|one| one.leaves.iter().eq([&of]))
+                of_sets.next().map(|one| one.leaves.as_ref().is_some_and(|all| all.has(&of)))
             };
             let told = format!("{host} beside {of_route} of {namespace}, {own:?}");
             assert_eq!(leaves(&Options::default()), expected, "{told}");
@@ -310,6 +349,39 @@ mod tests {
         guests::CLAIMS.set(0);
         assert_eq!(standing(&world, &Options::default()), ["guest/l0"]);
         assert_eq!(guests::CLAIMS.get(), 1_000);
+    }
+
+    /// A name of many labels lies below many wildcards, and is not claimed at each.
+    #[test]
+    fn a_deep_name_costs_its_places_however_many_wildcards_are_above_it() {
+        let deep = |n: usize| format!("h{n}.{}t", "a.".repeat(100));
+        let wild = |n| listener("l", 80, &format!("*.{}t", "a.".repeat(n)));
+        let mut world = world(&[("guest", 1, (0..100).map(wild).collect())]);
+        let parents = json!([{"name": "web", "namespace": "infra"}]);
+        for n in 0..100 {
+            let spec = json!({"parentRefs": parents, "hostnames": [deep(n)]});
+            let id = ObjectRef::new(Kind::HTTPRoute, Key::new("shop", format!("r{n}")));
+            world.gateway_api.routes.insert(id, resource(5, spec));
+        }
+        guests::CLAIMS.set(0);
+        assert_eq!(standing(&world, &Options::default()).len(), 100);
+        let places: usize = (0..100).map(|n| room::places_of(&deep(n))).sum();
+        assert!(guests::CLAIMS.get() <= 2 * places, "{} of {places}", guests::CLAIMS.get());
+    }
+
+    /// Each is compared with what its port has, and not with all others.
+    #[test]
+    fn listeners_are_not_compared_with_all_others_of_their_port() {
+        let of = |n: usize| {
+            (0..64).map(|l| listener("l", 80, &format!("h{l}.n{n}.test"))).collect::<Vec<_>>()
+        };
+        let names: Vec<String> = (0..8).map(|n| format!("n{n}")).collect();
+        let sets: Vec<_> = names.iter().enumerate().map(|(n, name)| (&**name, 1, of(n))).collect();
+        let world = world(&sets);
+        work::take(Step::Conflict);
+        assert_eq!(standing(&world, &Options::default()).len(), 8 * 64);
+        let compared = work::take(Step::Conflict);
+        assert!(compared <= 2 * 8 * 64, "{compared}");
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //!          known with what they took, which is charged again, and are computed again where that might come to something else.
 
 use super::grants::{self, ChangedGrants};
+use super::left::Left;
 use super::policies::{self, Ask, Named};
 use super::rank::{Age, ByAge, Rank, Ranked};
 use super::room::{Meeting, Room};
@@ -44,6 +45,8 @@ pub struct Memo {
     pub client_authorities: Authorities,
     /// The Policies that routes name.
     pub policies: policies::Known,
+    /// What listeners of guests leave, if that was told already of the world that is built.
+    pub left: Option<Arc<Left>>,
 }
 
 /// Which routes are read again when an object changes.

@@ -1,7 +1,7 @@
 //! Which hosts routes would have, for reviews of objects that are about to be stored.
 
 use super::isolation::Listeners;
-use super::listener_set::Left;
+use super::left::Left;
 use super::room::Room;
 use super::state::{Gateways, Home, ListenerState};
 use super::{Built, attach, gateways, listener, named, spots};

@@ -2,7 +2,7 @@
 
 use super::attach::Attachment;
 use super::conflict::{self, Refused};
-use super::host::specificity;
+use super::host::{levels, specificity};
 use super::isolation::Listeners;
 use super::memo::{HostInput, HttpsListener, KnownRoute, Memo, Outcome};
 use super::merge::{self, Place};
@@ -254,25 +254,31 @@ fn leave_certificates<'s, 'w: 's>(
     listeners: impl Iterator<Item = &'s ListenerState<'w>>,
     built: &mut Built,
 ) {
-    let mut leavers: BTreeMap<&HostPattern, BTreeSet<&HostPattern>> = BTreeMap::new();
-    let mut owners = BTreeMap::new();
+    let mut leavers = BTreeMap::new();
     for listener in listeners {
         let shown = built.certificates.get(&listener.host);
         let is_its = |shown: &Shown| listener.home.is(shown.kind, &shown.age.key);
-        if shown.is_some_and(is_its) {
-            for host in &*listener.leaves {
-                leavers.entry(host).or_default().insert(&listener.host);
-                owners.entry(host).or_insert(listener.home);
-            }
+        if let Some(leaves) = listener.leaves.as_ref().filter(|_| shown.is_some_and(is_its)) {
+            leavers.entry(&listener.host).or_insert((leaves, listener.home));
         }
     }
-    let shown = leavers.into_iter().filter_map(|(host, leavers)| {
-        let name = host.as_str().trim_start_matches('*');
-        let parents = name.match_indices('.').filter_map(|(dot, _)| name.get(dot..));
-        let wildcards = parents.filter_map(|parent| HostPattern::parse(&format!("*{parent}")).ok());
-        let mut others = wildcards.filter(|wildcard| !leavers.contains(wildcard));
-        let shown = others.find_map(|wildcard| built.certificates.get(&wildcard).cloned());
-        let home = owners.get(host)?;
+    if leavers.is_empty() {
+        return;
+    }
+    let below = |(host, shown)| Some((HostPattern::as_str(host).strip_prefix('*')?, (host, shown)));
+    let wildcards: BTreeMap<&str, _> = built.certificates.iter().filter_map(below).collect();
+    let shown = built.left.hosts().filter_map(|host| {
+        let (mut home, mut shown) = (None, None);
+        for (wildcard, by) in levels(host).filter_map(|parent| wildcards.get(parent)) {
+            match leavers.get(wildcard).filter(|(leaves, _)| leaves.has(host)) {
+                Some((_, of)) => home = home.into_iter().chain([*of]).min(),
+                None => {
+                    shown = Some(Shown::clone(by));
+                    break;
+                }
+            }
+        }
+        let home = home?;
         // The default one.
         let none = || Shown { id: certificate::none(), age: home.age(), kind: home.kind };
         Some((host.clone(), shown.unwrap_or_else(none)))

@@ -1,6 +1,7 @@
 //! Gateways of ours and their listeners, as far as is known of them.
 
 use super::address::Place;
+use super::left::Leaves;
 use super::protocol::Protocol;
 use crate::Options;
 use crate::age::Age;
@@ -116,8 +117,8 @@ pub struct ListenerState<'w> {
     pub conflict: Option<Condition>,
     /// What is referred to and cannot be used.
     pub unresolved: Option<Condition>,
-    /// The hosts below its wildcard that routes of others name, and that are theirs.
-    pub leaves: Arc<BTreeSet<HostPattern>>,
+    /// The hosts below its wildcard that routes of others name, and that are theirs; `None`: it leaves none.
+    pub leaves: Option<Leaves>,
     /// What its clients have to show.
     pub clients: Option<TlsPolicy>,
     /// What it shows to endpoints over TLS.
@@ -168,7 +169,7 @@ impl<'w> ListenerState<'w> {
             refusal: None,
             conflict: None,
             unresolved: None,
-            leaves: Arc::default(),
+            leaves: None,
             clients: None,
             identity: None,
             closed: None,

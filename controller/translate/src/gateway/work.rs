@@ -21,11 +21,13 @@ pub enum Step {
     Listener,
     /// A listener is compared with what a route names as its parent.
     Parent,
+    /// A listener of a ListenerSet is compared with others of its port.
+    Conflict,
 }
 
 #[cfg(test)]
 thread_local! {
-    static WORK: std::cell::Cell<[usize; 9]> = const { std::cell::Cell::new([0; 9]) };
+    static WORK: std::cell::Cell<[usize; 10]> = const { std::cell::Cell::new([0; 10]) };
 }
 
 /// Notes one step.

@@ -66,9 +66,10 @@ impl Translator {
         changed: &Changed,
     ) -> BTreeSet<HostPattern> {
         if changed.gateway_api.is_empty() && changed.namespaces.is_empty() {
+            self.gateway_memo.left = None;
             return BTreeSet::new();
         }
-        let new = gateway::claims(world, &self.options);
+        let new = gateway::claims(world, &self.options, &mut self.gateway_memo);
         let old = std::mem::replace(&mut self.gateway_claims, new);
         let hosts = old.keys().chain(self.gateway_claims.keys());
         let is_named = |host: &&HostPattern| self.is_named(host);
