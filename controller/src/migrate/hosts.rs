@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The hosts that Ingresses name.
 pub struct Hosts<'t> {
     all: &'t BTreeMap<HostPattern, ServedHost>,
-    /// Ingresses that are left out, and protect their hosts as wholes.
-    guards: BTreeSet<&'t Key>,
+    /// The hosts that an Ingress protects which is left out.
+    guarded: BTreeMap<&'t HostPattern, &'t Key>,
     nobodys: ServedHost,
 }
 
@@ -50,8 +50,15 @@ pub fn counterpart(host: &HostPattern) -> Option<HostPattern> {
 
 impl<'t> Hosts<'t> {
     /// As translation has them; `guards` are Ingresses that are left out and protect their hosts.
-    pub fn new(all: &'t BTreeMap<HostPattern, ServedHost>, guards: BTreeSet<&'t Key>) -> Self {
-        Hosts { all, guards, nobodys: ServedHost::default() }
+    pub fn new(all: &'t BTreeMap<HostPattern, ServedHost>, guards: &BTreeSet<&Key>) -> Self {
+        let mut guarded = BTreeMap::new();
+        if !guards.is_empty() {
+            for (host, served) in all {
+                let guard = served.settled_by.iter().find(|by| guards.contains(by));
+                guarded.extend(guard.map(|by| (host, by)));
+            }
+        }
+        Hosts { all, guarded, nobodys: ServedHost::default() }
     }
 
     /// What became of a host.
@@ -67,7 +74,12 @@ impl<'t> Hosts<'t> {
 
     /// Whether what an Ingress says about the whole host holds.
     pub fn is_settled_by(&self, host: &HostPattern, by: &Key) -> bool {
-        self.source(host).settled_by.contains(by)
+        self.source(host).is_settled_by(by)
+    }
+
+    /// Whether an Ingress is of another namespace than the one that owns a host, and has Ingresses there.
+    pub fn is_guest(&self, host: &HostPattern, by: &Key) -> bool {
+        self.home(host).is_some_and(|home| *home != by.namespace) && !self.is_settled_by(host, by)
     }
 
     /// The namespace whose Gateway has the listeners of a host.
@@ -98,8 +110,8 @@ impl<'t> Hosts<'t> {
 
     /// Why no route says anything about a host; `None`: routes may.
     pub fn refusal(&self, host: &HostPattern) -> Option<String> {
-        let mut settled_by = self.source(host).settled_by.iter();
-        let guard = settled_by.find(|by| self.guards.contains(by))?;
+        let follows = self.of(host).follows.as_ref();
+        let guard = self.guarded.get(follows.map_or(host, |follows| &follows.host))?;
         Some(format!(
             "{}: Ingress {guard}, which is left out, protects all paths of it",
             words(host)

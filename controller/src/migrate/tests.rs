@@ -1,6 +1,6 @@
 use super::*;
-use oxigress_objects::Changed;
 use oxigress_objects::document::{self, Found};
+use oxigress_objects::{Changed, Kind};
 use oxigress_translate::Options;
 
 /// The objects and the notes of manifests.
@@ -202,6 +202,61 @@ fn guests_attach_to_the_gateway_of_the_owner_and_come_after_its_routes() {
     assert!(first_guest > 0 && routes[first_guest..].iter().all(of_guest), "{yaml}");
     assert!(routes[first_guest..].iter().all(|route| route.contains("namespace: victim")));
     assert!(lost.is_empty(), "{lost:?}");
+}
+
+/// What the objects come to where those below the comment were created later.
+fn served_later(yaml: &str) -> Translator {
+    let (owners, guests) = yaml.split_once("---\n# Routes of other").unwrap();
+    let at = |part: &str, second: u8| {
+        let time = format!("metadata:\n  creationTimestamp: '2030-01-01T00:00:0{second}Z'\n");
+        part.replace("metadata:\n", &time)
+    };
+    let all = format!("{}---\n# {}", at(owners, 0), at(guests, 1));
+    let (mut world, mut changed) = (World::default(), Changed::default());
+    for document in document::read(&all, false) {
+        for found in document.found.unwrap() {
+            let Found::Object(id, object) = found else { panic!("{found:?}") };
+            world.apply((id, Some(object)), &mut changed);
+        }
+    }
+    let mut translator = Translator::new(Options::default());
+    translator.update(&world, &world.all());
+    translator
+}
+
+#[test]
+fn what_is_printed_has_the_same_owner_and_both_namespaces_are_served() {
+    let own = with_tls(&path("pay.test", "/", "s"), "pay.test", "pay-tls");
+    let own = ingress("a", "ssl-redirect: 'false'", &own);
+    let guest = of(&ingress("b", "", &path("pay.test", "/e", "s")), "evil", 2026);
+    let (yaml, ..) = migrated(&[guest, of(&own, "victim", 2020)].concat());
+    let translator = served_later(&yaml);
+    let (snapshot, name) = (translator.snapshot(), HostPattern::parse("pay.test").unwrap());
+    // Without the Secret nothing is served over TLS.
+    let all = snapshot.listener_servers.iter();
+    let all = all.filter(|(at, server)| at.host == name && !server.rules.is_empty());
+    let all: Vec<_> = all.collect();
+    assert!(!all.is_empty(), "{yaml}");
+    for (at, server) in all {
+        let (owner, _) = translator.owner_at(at).unwrap();
+        assert_eq!(owner.namespace.as_str(), "victim", "{at}");
+        let has = |by: &str| server.rules.iter().any(|rule| rule.origin.namespace == by);
+        assert!(has("victim") && has("evil"), "{at}: {:?}", server.rules);
+    }
+    // There are no Services; else nothing is said of the routes.
+    let mut notes = translator.notes().filter(|(id, _)| id.kind == Kind::HTTPRoute);
+    let other = notes.find(|(_, note)| !note.message.contains("BackendNotFound"));
+    assert!(other.is_none(), "{other:?}");
+}
+
+#[test]
+fn a_host_of_which_no_route_of_the_owner_is_printed_does_not_become_a_guest_s() {
+    let regex = "use-regex: 'true'";
+    let own = of(&ingress("a", regex, &path("shop.test", "/v[0-9]+/x", "s")), "shop", 2020);
+    let guest = of(&ingress("b", "", &path("shop.test", "/e", "s")), "evil", 2026);
+    let (yaml, lost, _) = migrated(&[own, guest].concat());
+    assert!(!yaml.contains("HTTPRoute"), "{yaml}");
+    assert!(has(&lost, &["evil/b", "no route of namespace shop"]), "{lost:?}");
 }
 
 #[test]

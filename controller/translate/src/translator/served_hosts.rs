@@ -31,6 +31,7 @@ pub struct ServedHost {
     pub secret: Option<Key>,
     /// The certificate of the wildcard above the host is shown, if there is one.
     pub inherits_certificate: bool,
+    settlers: BTreeSet<Key>,
     paths: BTreeMap<IngressPath, PathOutcome>,
 }
 
@@ -67,6 +68,11 @@ pub enum PathOutcome {
 }
 
 impl ServedHost {
+    /// Whether the settings of an Ingress hold for the whole host.
+    pub fn is_settled_by(&self, by: &Key) -> bool {
+        self.settlers.contains(by)
+    }
+
     /// What a path that an Ingress writes came to.
     pub fn outcome(&self, by: &Key, path: &str, is_exact: bool) -> &PathOutcome {
         let path = IngressPath { by: by.clone(), is_exact, path: path.to_owned() };
@@ -118,6 +124,7 @@ impl Translator {
     fn read_served(&self, host: &HostPattern, view: &HostView<'_>, served: &mut ServedHost) {
         let mut settings = view.owner.settings();
         served.settled_by = settings.clone().map(|(by, _)| by.key.clone()).collect();
+        served.settlers = served.settled_by.iter().cloned().collect();
         let app = settings.find(|(_, settings)| settings.hosts.app_root.is_some());
         served.app_root_by = app.map(|(by, _)| by.key.clone());
         let rules = self.snapshot.servers.get(host).into_iter().flat_map(|server| &server.rules);
