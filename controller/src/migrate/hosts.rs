@@ -36,6 +36,15 @@ fn is_default(host: &HostPattern) -> bool {
     host.as_str() == HostPattern::DEFAULT
 }
 
+/// The wildcards of routes that a host lies below, the nearest first, and the default host.
+pub fn above(host: &HostPattern) -> impl Iterator<Item = HostPattern> {
+    let name = if is_default(host) { "" } else { host.as_str() };
+    let name = name.strip_prefix("*.").unwrap_or(name);
+    let parents = name.match_indices('.').map(|(at, _)| format!("*{}", &name[at..]));
+    let stars = parents.filter_map(|star| HostPattern::parse(&star).ok());
+    stars.chain((!name.is_empty()).then(HostPattern::default_host)).collect::<Vec<_>>().into_iter()
+}
+
 /// The other name of a host, with or without `www.`.
 pub fn counterpart(host: &HostPattern) -> Option<HostPattern> {
     if is_default(host) || host.is_wildcard() {
@@ -59,6 +68,11 @@ impl<'t> Hosts<'t> {
             }
         }
         Hosts { all, guarded, nobodys: ServedHost::default() }
+    }
+
+    /// The hosts that have settings of their own.
+    pub fn settled(&self) -> impl Iterator<Item = &HostPattern> {
+        self.all.iter().filter(|(_, served)| !served.settled_by.is_empty()).map(|(host, _)| host)
     }
 
     /// What became of a host.

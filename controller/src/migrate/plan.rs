@@ -104,6 +104,7 @@ pub fn plan(
     plan.name_ignored(notes);
     plan.name_lone_canaries(notes);
     plan.name_overlaps(notes);
+    plan.name_open_roots(notes);
     plan.name_guests(notes);
     plan.finish(first_guest)
 }

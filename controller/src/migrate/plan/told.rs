@@ -77,6 +77,25 @@ impl Plan<'_, '_> {
         }
     }
 
+    /// Hosts of which a wildcard or a route without hosts takes the rest, and is of another namespace.
+    pub(super) fn name_open_roots(&self, notes: &mut Notes) {
+        for host in self.hosts.settled().filter(|host| self.owned.contains(host)) {
+            let served = self.hosts.of(host);
+            let mut above = hosts::above(host).filter(|above| self.owned.contains(above));
+            let is_open = !served.has_root;
+            let found =
+                above.find(|above| is_open && self.hosts.home(above) != self.hosts.home(host));
+            if let (Some(above), Some(first)) = (found, served.settled_by.first()) {
+                let taker = self.hosts.home(&above).map_or("", |home| home.as_str());
+                let (host, above) = (hosts::words(host), hosts::words(&above));
+                notes.different(
+                    first,
+                    format!("{host} has no path /: what its routes leave goes to those of {above}, of namespace {taker}"),
+                );
+            }
+        }
+    }
+
     /// Canaries of paths that no main Ingress has.
     pub(super) fn name_lone_canaries(&self, notes: &mut Notes) {
         let (canaries, mains): (Vec<_>, Vec<_>) = self.said.iter().partition(|said| said.is_canary);

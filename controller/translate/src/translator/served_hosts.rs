@@ -25,6 +25,8 @@ pub struct ServedHost {
     pub aliases: Vec<HostPattern>,
     /// The Ingress that has the root where no path is the root.
     pub root_by: Option<Key>,
+    /// All its requests are taken: it has a root that leads to a Service.
+    pub has_root: bool,
     /// The Ingresses of which a path is served.
     pub served_by: BTreeSet<Key>,
     /// The Secret whose certificate is shown for the host itself.
@@ -141,6 +143,7 @@ impl Translator {
             }
         }
         let root = PathPattern::Prefix(String::new());
+        served.has_root = rules.get(&root).is_some_and(|rule| rule.backend.is_some());
         let by = rules.get(&root).and_then(|rule| {
             let by = self.claims.get(&origin_of(rule))?;
             let is_claimed = by.claims_on(host).iter().any(|claim| claim.pattern == root);
