@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The hosts that Ingresses name.
 pub struct Hosts<'t> {
     all: &'t BTreeMap<HostPattern, ServedHost>,
-    /// Ingresses that are left out, and protect their hosts as wholes.
-    guards: BTreeSet<&'t Key>,
+    /// The hosts that an Ingress protects which is left out.
+    guarded: BTreeMap<&'t HostPattern, &'t Key>,
     nobodys: ServedHost,
 }
 
@@ -36,6 +36,15 @@ fn is_default(host: &HostPattern) -> bool {
     host.as_str() == HostPattern::DEFAULT
 }
 
+/// The wildcards of routes that a host lies below, the nearest first, and the default host.
+pub fn above(host: &HostPattern) -> impl Iterator<Item = HostPattern> {
+    let name = if is_default(host) { "" } else { host.as_str() };
+    let name = name.strip_prefix("*.").unwrap_or(name);
+    let parents = name.match_indices('.').map(|(at, _)| format!("*{}", &name[at..]));
+    let stars = parents.filter_map(|star| HostPattern::parse(&star).ok());
+    stars.chain((!name.is_empty()).then(HostPattern::default_host)).collect::<Vec<_>>().into_iter()
+}
+
 /// The other name of a host, with or without `www.`.
 pub fn counterpart(host: &HostPattern) -> Option<HostPattern> {
     if is_default(host) || host.is_wildcard() {
@@ -50,8 +59,20 @@ pub fn counterpart(host: &HostPattern) -> Option<HostPattern> {
 
 impl<'t> Hosts<'t> {
     /// As translation has them; `guards` are Ingresses that are left out and protect their hosts.
-    pub fn new(all: &'t BTreeMap<HostPattern, ServedHost>, guards: BTreeSet<&'t Key>) -> Self {
-        Hosts { all, guards, nobodys: ServedHost::default() }
+    pub fn new(all: &'t BTreeMap<HostPattern, ServedHost>, guards: &BTreeSet<&Key>) -> Self {
+        let mut guarded = BTreeMap::new();
+        if !guards.is_empty() {
+            for (host, served) in all {
+                let guard = served.settled_by.iter().find(|by| guards.contains(by));
+                guarded.extend(guard.map(|by| (host, by)));
+            }
+        }
+        Hosts { all, guarded, nobodys: ServedHost::default() }
+    }
+
+    /// The hosts that have settings of their own.
+    pub fn settled(&self) -> impl Iterator<Item = &HostPattern> {
+        self.all.iter().filter(|(_, served)| !served.settled_by.is_empty()).map(|(host, _)| host)
     }
 
     /// What became of a host.
@@ -67,7 +88,12 @@ impl<'t> Hosts<'t> {
 
     /// Whether what an Ingress says about the whole host holds.
     pub fn is_settled_by(&self, host: &HostPattern, by: &Key) -> bool {
-        self.source(host).settled_by.contains(by)
+        self.source(host).is_settled_by(by)
+    }
+
+    /// Whether an Ingress is of another namespace than the one that owns a host, and has Ingresses there.
+    pub fn is_guest(&self, host: &HostPattern, by: &Key) -> bool {
+        self.home(host).is_some_and(|home| *home != by.namespace) && !self.is_settled_by(host, by)
     }
 
     /// The namespace whose Gateway has the listeners of a host.
@@ -98,8 +124,8 @@ impl<'t> Hosts<'t> {
 
     /// Why no route says anything about a host; `None`: routes may.
     pub fn refusal(&self, host: &HostPattern) -> Option<String> {
-        let mut settled_by = self.source(host).settled_by.iter();
-        let guard = settled_by.find(|by| self.guards.contains(by))?;
+        let follows = self.of(host).follows.as_ref();
+        let guard = self.guarded.get(follows.map_or(host, |follows| &follows.host))?;
         Some(format!(
             "{}: Ingress {guard}, which is left out, protects all paths of it",
             words(host)

@@ -42,12 +42,22 @@ struct Rule {
 }
 
 /// Routes of one Ingress that differ in their hosts alone.
+#[derive(Debug)]
 struct Group {
     rules: Vec<Rule>,
-    is_redirected: bool,
-    /// The namespace of the Gateway that they attach to.
-    home: Name,
+    place: Place,
     hosts: Vec<HostPattern>,
+}
+
+/// How a host is served.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    /// The namespace of the Gateway that its routes attach to.
+    home: Name,
+    /// It is of another namespace than the Ingress.
+    is_guest: bool,
+    /// Plain HTTP is redirected.
+    is_redirected: bool,
 }
 
 /// A listener: the namespace and the name of its Gateway, and its own name.
@@ -76,23 +86,40 @@ pub fn plan(
         world,
         settings,
         names,
-        hosts: Hosts::new(&served.hosts, guards),
+        hosts: Hosts::new(&served.hosts, &guards),
         certificates: Certificates::of(&said, notes),
+        canaries: canaries(&said),
         said: &said,
         listeners: BTreeMap::new(),
         taken: BTreeSet::new(),
         policies: Vec::new(),
         routes: Vec::new(),
-        guests: Vec::new(),
+        owned: BTreeSet::new(),
         with_guests: BTreeMap::new(),
     };
     let mains = said.iter().filter(|said| !said.is_canary);
-    mains.for_each(|said| plan.add(said, notes));
+    let guests: Vec<_> = mains.flat_map(|said| plan.add(said, notes)).collect();
+    let first_guest = plan.routes.len();
+    guests.into_iter().for_each(|(said, group)| plan.add_guests(said, group, notes));
     plan.name_ignored(notes);
     plan.name_lone_canaries(notes);
     plan.name_overlaps(notes);
+    plan.name_open_roots(notes);
     plan.name_guests(notes);
-    plan.finish()
+    plan.finish(first_guest)
+}
+
+/// The canaries of a namespace's hosts, oldest first.
+type Canaries<'p, 'w> = BTreeMap<(&'w Name, HostPattern), Vec<&'p Said<'w>>>;
+
+fn canaries<'p, 'w>(all: &'p [Said<'w>]) -> Canaries<'p, 'w> {
+    let mut canaries = Canaries::new();
+    for said in all.iter().filter(|said| said.is_canary) {
+        for host in said.hosts() {
+            canaries.entry((&said.key.namespace, host)).or_default().push(said);
+        }
+    }
+    canaries
 }
 
 struct Plan<'p, 'w> {
@@ -102,55 +129,89 @@ struct Plan<'p, 'w> {
     hosts: Hosts<'p>,
     certificates: Certificates<'w>,
     said: &'p [Said<'w>],
+    canaries: Canaries<'p, 'w>,
     /// By namespace.
     listeners: BTreeMap<Name, Listeners>,
     /// Names of routes.
     taken: BTreeSet<Key>,
     policies: Vec<Value>,
-    /// Routes of the namespaces that own their hosts, and those of others.
     routes: Vec<Value>,
-    guests: Vec<Value>,
+    /// The hosts that routes of their owners have.
+    owned: BTreeSet<HostPattern>,
     /// The hosts that routes of other namespaces have, too.
     with_guests: BTreeMap<HostPattern, BTreeSet<Name>>,
 }
 
 impl<'p, 'w> Plan<'p, 'w> {
-    /// Adds the routes of an Ingress.
-    fn add(&mut self, said: &'p Said<'w>, notes: &mut Notes) {
-        let mut groups: Vec<Group> = Vec::new();
-        for (host, rules) in self.hosts(said, notes) {
-            let is_redirected = self.is_redirected(said, &host);
-            let home = self.home(said, &host);
-            // A route without host names has all hosts.
-            let is_named = host != HostPattern::default_host();
-            let mut alike = groups
-                .iter_mut()
-                .filter(|group| is_named && !group.hosts.contains(&HostPattern::default_host()));
-            match alike.find(|group| {
-                (group.is_redirected, &group.home) == (is_redirected, &home) && group.rules == rules
-            }) {
-                Some(group) => group.hosts.push(host),
-                None => groups.push(Group { rules, is_redirected, home, hosts: vec![host] }),
-            }
-        }
+    /// Adds the routes of an Ingress for the hosts of its namespace; answers those for others.
+    fn add(&mut self, said: &'p Said<'w>, notes: &mut Notes) -> Vec<(&'p Said<'w>, Group)> {
+        let groups = self.groups(said, notes);
         if !said.policy.is_empty() && !groups.is_empty() {
             self.policies.push(object::policy(said.key, said.policy.clone()));
         }
-        for group in groups {
-            for hosts in group.hosts.chunks(MAX_HOSTS) {
-                self.add_routes(said, &group, hosts, notes);
-            }
+        let (guests, own): (Vec<_>, Vec<_>) =
+            groups.into_iter().partition(|group| group.place.is_guest);
+        for group in own.iter().filter(|group| !group.rules.is_empty()) {
+            self.owned.extend(group.hosts.iter().cloned());
         }
+        own.iter().for_each(|group| self.add_group(said, group, notes));
         self.redirect_www(said, notes);
+        guests.into_iter().map(|group| (said, group)).collect()
     }
 
-    /// The namespace whose Gateway has the listeners of a host: its owner's, where that has Ingresses.
-    fn home(&self, said: &Said<'_>, host: &HostPattern) -> Name {
-        self.hosts.home(host).unwrap_or(&said.key.namespace).clone()
+    /// The hosts of an Ingress, those together that have the same rules.
+    fn groups(&mut self, said: &'p Said<'w>, notes: &mut Notes) -> Vec<Group> {
+        let mut groups: Vec<Group> = Vec::new();
+        let mut known: BTreeMap<(Place, String), usize> = BTreeMap::new();
+        for (host, rules) in self.hosts(said, notes) {
+            let place = Place {
+                home: self.hosts.home(&host).unwrap_or(&said.key.namespace).clone(),
+                is_guest: self.hosts.is_guest(&host, said.key),
+                is_redirected: self.is_redirected(said, &host),
+            };
+            // A route without host names has all hosts.
+            if host == HostPattern::default_host() {
+                groups.push(Group { rules, place, hosts: vec![host] });
+                continue;
+            }
+            let text: String = rules.iter().map(|rule| rule.value.to_string()).collect();
+            let next = groups.len();
+            let at = *known.entry((place.clone(), text)).or_insert(next);
+            match groups.get_mut(at) {
+                Some(group) => group.hosts.push(host),
+                None => groups.push(Group { rules, place, hosts: vec![host] }),
+            }
+        }
+        groups
+    }
+
+    /// Adds the routes of an Ingress for hosts of other namespaces. A host that no route of its owner has would be theirs.
+    fn add_guests(&mut self, said: &'p Said<'w>, mut group: Group, notes: &mut Notes) {
+        let (owned, alone): (Vec<_>, Vec<_>) =
+            group.hosts.into_iter().partition(|host| self.owned.contains(host));
+        for host in alone {
+            let owner = &group.place.home;
+            let host = hosts::words(&host);
+            let why = "it would belong to this namespace then";
+            notes
+                .lost(said.key, format!("{host}: no route of namespace {owner} has it, and {why}"));
+        }
+        for host in &owned {
+            let guests = self.with_guests.entry(host.clone()).or_default();
+            guests.insert(said.key.namespace.clone());
+        }
+        group.hosts = owned;
+        self.add_group(said, &group, notes);
+    }
+
+    fn add_group(&mut self, said: &'p Said<'w>, group: &Group, notes: &mut Notes) {
+        for hosts in group.hosts.chunks(MAX_HOSTS) {
+            self.add_routes(said, group, hosts, notes);
+        }
     }
 
     /// Whether plain HTTP of a host is redirected by this Ingress.
-    fn is_redirected(&self, said: &Said<'_>, host: &HostPattern) -> bool {
+    fn is_redirected(&mut self, said: &Said<'_>, host: &HostPattern) -> bool {
         match said.to_https {
             ToHttps::Never => false,
             ToHttps::WithCertificate => self.certificates.find(&self.hosts, host).is_some(),
@@ -172,12 +233,12 @@ impl<'p, 'w> Plan<'p, 'w> {
     ) {
         let rules = &group.rules;
         let sections = self.sections(hosts);
-        let http = self.http(&group.home);
+        let http = self.http(&group.place.home);
         let exempt = |rule: &&Rule| {
             let mut all = self.settings.no_tls_redirect_locations.iter();
             all.any(|beginning| rule.path.value.starts_with(beginning.as_str()))
         };
-        if !group.is_redirected {
+        if !group.place.is_redirected {
             let sections: Vec<_> = std::iter::once(http).chain(sections).collect();
             return self.push_routes(said, rules, hosts, &sections);
         }
@@ -270,12 +331,6 @@ impl<'p, 'w> Plan<'p, 'w> {
             }
             references.push(reference);
         }
-        let is_guest = |host: &&HostPattern| self.hosts.home(host).is_some_and(|home| home != own);
-        let shared: Vec<_> = hosts.iter().filter(is_guest).cloned().collect();
-        let is_guest = !shared.is_empty();
-        for host in shared {
-            self.with_guests.entry(host).or_default().insert(own.clone());
-        }
         let names: Vec<_> = hosts.iter().map(hosts::text).filter(|host| !host.is_empty()).collect();
         for rules in rules.chunks(MAX_RULES) {
             let rules: Vec<_> = rules.iter().map(|rule| &rule.value).collect();
@@ -284,9 +339,7 @@ impl<'p, 'w> Plan<'p, 'w> {
                 spec["hostnames"] = json!(names);
             }
             let key = self.free_name(said.key);
-            let route = object::of_api("HTTPRoute", &key, spec);
-            let all = if is_guest { &mut self.guests } else { &mut self.routes };
-            all.push(route);
+            self.routes.push(object::of_api("HTTPRoute", &key, spec));
         }
     }
 
@@ -303,8 +356,7 @@ impl<'p, 'w> Plan<'p, 'w> {
 
     /// The other names of hosts, with or without `www.`, which lead to them.
     fn redirect_www(&mut self, said: &'p Said<'w>, notes: &mut Notes) {
-        let hosts = said.ingress.rules.iter().filter_map(|rule| hosts::parse(&rule.host));
-        for host in hosts.collect::<BTreeSet<_>>() {
+        for host in said.hosts() {
             let Some(other) = hosts::counterpart(&host).filter(|_| said.from_to_www) else {
                 continue;
             };
@@ -320,7 +372,7 @@ impl<'p, 'w> Plan<'p, 'w> {
                 "requestRedirect": {"hostname": host.as_str(), "statusCode": code}});
             let path = RoutePath { kind: "PathPrefix", value: "/".into() };
             let value = json!({"matches": [{"path": path.value()}], "filters": [redirect]});
-            let mut parents = vec![self.http(&self.home(said, &other))];
+            let mut parents = vec![self.http(&said.key.namespace)];
             let hosts = [other];
             parents.extend(self.sections(&hosts));
             self.push_routes(said, &[Rule { path, value }], &hosts, &parents);
@@ -331,7 +383,8 @@ impl<'p, 'w> Plan<'p, 'w> {
         }
     }
 
-    fn finish(self) -> Objects {
+    /// The objects; from `first_guest` on the routes are those of other namespaces than the owners'.
+    fn finish(mut self, first_guest: usize) -> Objects {
         let mut classes = self.world.gateway_api.classes.iter();
         let ours = classes.find(|(_, class)| class.spec.controller_name == self.names.controller);
         let class = ours.map_or("oxigress", |(key, _)| key.name.as_str());
@@ -357,8 +410,9 @@ impl<'p, 'w> Plan<'p, 'w> {
             }
         }
         all.extend(self.policies);
+        let guests = self.routes.split_off(first_guest);
         all.extend(self.routes);
-        Objects { all, guests: self.guests }
+        Objects { all, guests }
     }
 }
 

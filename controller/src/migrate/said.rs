@@ -84,6 +84,11 @@ impl<'w> Said<'w> {
         Some(said)
     }
 
+    /// The hosts of its rules.
+    pub fn hosts(&self) -> BTreeSet<HostPattern> {
+        self.ingress.rules.iter().filter_map(|rule| hosts::parse(&rule.host)).collect()
+    }
+
     /// Whether its redirects to HTTPS keep a slash at the end, as those of routes do.
     pub fn keeps_slash(&self) -> bool {
         self.annotations.get("preserve-trailing-slash").and_then(|text| parse_bool(text))

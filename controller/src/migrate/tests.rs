@@ -1,10 +1,17 @@
 use super::*;
-use oxigress_objects::Changed;
 use oxigress_objects::document::{self, Found};
-use oxigress_translate::Options;
+use oxigress_objects::{Changed, Kind};
+use oxigress_translate::{HostOwnership, Options};
 
 /// The objects and the notes of manifests.
 fn migrated(manifests: &str) -> (String, Vec<String>, Vec<String>) {
+    migrated_as(manifests, HostOwnership::Settings)
+}
+
+fn migrated_as(
+    manifests: &str,
+    host_ownership: HostOwnership,
+) -> (String, Vec<String>, Vec<String>) {
     let (mut world, mut changed) = (World::default(), Changed::default());
     for document in document::read(manifests, false) {
         for found in document.found.unwrap() {
@@ -12,7 +19,8 @@ fn migrated(manifests: &str) -> (String, Vec<String>, Vec<String>) {
             world.apply((id, Some(object)), &mut changed);
         }
     }
-    let options = Options { watch_ingress_without_class: true, ..Options::default() };
+    let options =
+        Options { watch_ingress_without_class: true, host_ownership, ..Options::default() };
     let mut translator = Translator::new(options.clone());
     translator.update(&world, &world.all());
     let mut notes = Notes::default();
@@ -140,8 +148,7 @@ fn with_tls(spec: &str, hosts: &str, secret: &str) -> String {
 #[test]
 fn what_only_the_owner_of_a_host_may_say_is_not_said_for_others() {
     let own = of(&ingress("a", "", &path("shop.test", "/", "s")), "shop", 2020);
-    let said =
-        "app-root: https://evil.test/, from-to-www-redirect: 'true', server-alias: alias.test";
+    let said = "app-root: /evil.test, from-to-www-redirect: 'true', server-alias: alias.test";
     let evil = of(&ingress("b", said, &path("shop.test", "/e", "s")), "evil", 2026);
     let (yaml, lost, _) = migrated(&[own, evil].concat());
     assert!(!yaml.contains("evil.test"), "{yaml}");
@@ -202,6 +209,96 @@ fn guests_attach_to_the_gateway_of_the_owner_and_come_after_its_routes() {
     assert!(first_guest > 0 && routes[first_guest..].iter().all(of_guest), "{yaml}");
     assert!(routes[first_guest..].iter().all(|route| route.contains("namespace: victim")));
     assert!(lost.is_empty(), "{lost:?}");
+}
+
+/// What the objects come to where those below the comment were created later.
+fn served_later(yaml: &str) -> Translator {
+    let (owners, guests) = yaml.split_once("---\n# Routes of other").unwrap();
+    let at = |part: &str, second: u8| {
+        let time = format!("metadata:\n  creationTimestamp: '2030-01-01T00:00:0{second}Z'\n");
+        part.replace("metadata:\n", &time)
+    };
+    let all = format!("{}---\n# {}", at(owners, 0), at(guests, 1));
+    let (mut world, mut changed) = (World::default(), Changed::default());
+    for document in document::read(&all, false) {
+        for found in document.found.unwrap() {
+            let Found::Object(id, object) = found else { panic!("{found:?}") };
+            world.apply((id, Some(object)), &mut changed);
+        }
+    }
+    let mut translator = Translator::new(Options::default());
+    translator.update(&world, &world.all());
+    translator
+}
+
+#[test]
+fn what_is_printed_has_the_same_owner_and_both_namespaces_are_served() {
+    let own = with_tls(&path("pay.test", "/", "s"), "pay.test", "pay-tls");
+    let own = ingress("a", "ssl-redirect: 'false'", &own);
+    let guest = of(&ingress("b", "", &path("pay.test", "/e", "s")), "evil", 2026);
+    let (yaml, ..) = migrated(&[guest, of(&own, "victim", 2020)].concat());
+    let translator = served_later(&yaml);
+    let (snapshot, name) = (translator.snapshot(), HostPattern::parse("pay.test").unwrap());
+    // Without the Secret nothing is served over TLS.
+    let all = snapshot.listener_servers.iter();
+    let all = all.filter(|(at, server)| at.host == name && !server.rules.is_empty());
+    let all: Vec<_> = all.collect();
+    assert!(!all.is_empty(), "{yaml}");
+    for (at, server) in all {
+        let (owner, _) = translator.owner_at(at).unwrap();
+        assert_eq!(owner.namespace.as_str(), "victim", "{at}");
+        let has = |by: &str| server.rules.iter().any(|rule| rule.origin.namespace == by);
+        assert!(has("victim") && has("evil"), "{at}: {:?}", server.rules);
+    }
+    // There are no Services; else nothing is said of the routes.
+    let mut notes = translator.notes().filter(|(id, _)| id.kind == Kind::HTTPRoute);
+    let other = notes.find(|(_, note)| !note.message.contains("BackendNotFound"));
+    assert!(other.is_none(), "{other:?}");
+}
+
+#[test]
+fn a_host_of_which_no_route_of_the_owner_is_printed_does_not_become_a_guest_s() {
+    let regex = "use-regex: 'true'";
+    let own = of(&ingress("a", regex, &path("shop.test", "/v[0-9]+/x", "s")), "shop", 2020);
+    let guest = of(&ingress("b", "", &path("shop.test", "/e", "s")), "evil", 2026);
+    let (yaml, lost, _) = migrated(&[own, guest].concat());
+    assert!(!yaml.contains("HTTPRoute"), "{yaml}");
+    assert!(has(&lost, &["evil/b", "no route of namespace shop"]), "{lost:?}");
+}
+
+#[test]
+fn who_may_say_what_is_as_host_ownership_has_it() {
+    let own = of(&ingress("a", "", &path("shop.test", "/", "s")), "shop", 2020);
+    let guest = ingress("b", "app-root: /home", &path("shop.test", "/e", "s"));
+    let all = [own, of(&guest, "guest", 2026)].concat();
+    let (yaml, lost, _) = migrated_as(&all, HostOwnership::Shared);
+    assert!(yaml.contains("temporal-redirect: /home") && yaml.contains("value: /e"), "{yaml}");
+    assert!(lost.is_empty(), "{lost:?}");
+    // Not even the owner's, where translation refuses it.
+    let url = ingress("a", "app-root: https://b.test/x", &path("shop.test", "/", "s"));
+    let (yaml, lost, _) = migrated(&url);
+    assert!(!yaml.contains("b.test") && has(&lost, &["app-root"]), "{yaml}");
+    let (yaml, lost, _) = migrated_as(&all, HostOwnership::Strict);
+    assert!(!yaml.contains("temporal-redirect: /home") && !yaml.contains("value: /e"), "{yaml}");
+    assert!(has(&lost, &["guest/b", "paths[0]", "belongs to namespace shop"]), "{lost:?}");
+}
+
+#[test]
+fn a_wildcard_s_certificate_is_shown_below_it_unless_it_is_younger_and_another_namespace_s() {
+    let tls = with_tls(&path("'*.test'", "/", "w"), "'*.test'", "star-tls");
+    let star = |year: u16| of(&ingress("w", "", &tls), "infra", year);
+    let below = of(&ingress("a", "", &path("app.test", "/a", "s")), "shop", 2022);
+    let (yaml, lost, different) = migrated(&[star(2020), below.clone()].concat());
+    let routes = documents(&yaml, "HTTPRoute");
+    let of_shop = routes.iter().filter(|route| route.contains("name: a-2\n"));
+    assert!(of_shop.clone().count() == 1, "{yaml}");
+    assert!(of_shop.clone().all(|route| route.contains("namespace: infra")), "{yaml}");
+    assert!(lost.is_empty(), "{lost:?}");
+    assert!(has(&different, &["shop/a", "app.test has no path /", "namespace infra"]));
+    let (yaml, ..) = migrated(&[star(2024), below].concat());
+    let routes = documents(&yaml, "HTTPRoute");
+    let mut of_shop = routes.iter().filter(|route| route.contains("namespace: shop"));
+    assert!(of_shop.all(|route| !route.contains("https") && !route.contains("infra")), "{yaml}");
 }
 
 #[test]

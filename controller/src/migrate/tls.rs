@@ -13,7 +13,11 @@ const MAX_LISTENERS: usize = 63;
 
 /// What the Ingresses say in spec.tls.
 #[derive(Default)]
-pub struct Certificates<'w>(BTreeMap<&'w Key, Sections>);
+pub struct Certificates<'w> {
+    sections: BTreeMap<&'w Key, Sections>,
+    /// The listeners that were asked for.
+    found: BTreeMap<HostPattern, Option<Shown>>,
+}
 
 /// The sections of one Ingress.
 #[derive(Default)]
@@ -46,7 +50,7 @@ impl<'w> Certificates<'w> {
                     continue;
                 }
                 let secret = Key::new(&said.key.namespace, tls.secret.as_str());
-                let sections = certificates.0.entry(said.key).or_default();
+                let sections = certificates.sections.entry(said.key).or_default();
                 for host in tls.hosts.iter().filter_map(|host| hosts::parse(host)) {
                     sections.by_host.entry(host).or_insert_with(|| secret.clone());
                 }
@@ -58,19 +62,24 @@ impl<'w> Certificates<'w> {
 
     /// The listener of a host: of the sections of its own Ingresses, those that name it come before those of the wildcard above
     /// it. Where they have none, the certificate of the wildcard's own Ingresses is shown.
-    pub fn find(&self, hosts: &Hosts<'_>, host: &HostPattern) -> Option<Shown> {
-        self.own(hosts, host).or_else(|| {
+    pub fn find(&mut self, hosts: &Hosts<'_>, host: &HostPattern) -> Option<Shown> {
+        if let Some(found) = self.found.get(host) {
+            return found.clone();
+        }
+        let found = self.own(hosts, host).or_else(|| {
             let above = host.wildcard_above()?;
             let shown = self.own(hosts, &above)?;
             let is_own = hosts.home(host) == hosts.home(&above);
             (is_own || hosts.of(host).inherits_certificate).then_some(shown)
-        })
+        });
+        self.found.insert(host.clone(), found.clone());
+        found
     }
 
     /// As the Ingresses say whose settings hold for the host.
     fn own(&self, hosts: &Hosts<'_>, host: &HostPattern) -> Option<Shown> {
         let settled_by = &hosts.source(host).settled_by;
-        let mut sections = settled_by.iter().filter_map(|by| self.0.get(by));
+        let mut sections = settled_by.iter().filter_map(|by| self.sections.get(by));
         let shown = |secret: &Key| Shown { host: host.clone(), secret: secret.clone() };
         let above = host.wildcard_above();
         let named = sections.clone().find_map(|sections| {
@@ -96,9 +105,8 @@ impl<'w> Certificates<'w> {
 
     /// Says which hosts of spec.tls have no listener by it.
     pub fn name_unused(&self, said: &Said<'w>, hosts: &Hosts<'_>, notes: &mut Notes) {
-        let named = said.ingress.rules.iter().filter_map(|rule| hosts::parse(&rule.host));
-        let aliases = said.aliases.iter().cloned();
-        let mut own: BTreeSet<HostPattern> = named.chain(aliases).collect();
+        let mut own = said.hosts();
+        own.extend(said.aliases.iter().cloned());
         own.extend(own.iter().filter_map(hosts::counterpart).collect::<Vec<_>>());
         own.retain(|host| hosts.is_settled_by(host, said.key));
         own.extend(own.iter().filter_map(HostPattern::wildcard_above).collect::<Vec<_>>());

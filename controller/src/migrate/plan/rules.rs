@@ -9,7 +9,7 @@ use oxigress_core::model::HostPattern;
 use oxigress_objects::Key;
 use oxigress_objects::ingress::Path;
 use serde_json::{Map, Value, json};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 #[cfg(test)]
 thread_local! {
@@ -54,8 +54,7 @@ impl<'p, 'w> Plan<'p, 'w> {
         let Some(target) = &said.ingress.default_backend else { return };
         let backend = paths::backend(self.world, said, target, "spec.defaultBackend", notes);
         let Some(backend) = backend else { return };
-        let named = said.ingress.rules.iter().filter_map(|rule| hosts::parse(&rule.host));
-        let mut named: BTreeSet<HostPattern> = named.collect();
+        let mut named = said.hosts();
         if said.ingress.rules.is_empty() {
             named.insert(HostPattern::default_host());
         }
@@ -100,12 +99,9 @@ impl<'p, 'w> Plan<'p, 'w> {
         let Some(main) = paths::backend(self.world, said, &path.target, &at, notes) else {
             return Vec::new();
         };
-        let canaries = self
-            .said
-            .iter()
-            .filter(|other| other.is_canary && other.key.namespace == said.key.namespace);
+        let canaries = self.canaries.get(&(&said.key.namespace, host.clone()));
         let mut all = Vec::new();
-        for canary in canaries {
+        for canary in canaries.into_iter().flatten() {
             let paths = canary.ingress.rules.iter().filter(|rule| is_of(&rule.host, host));
             let same = paths.flat_map(|rule| &rule.paths).find(|other| is_same_path(other, path));
             let Some(same) = same else { continue };
@@ -136,8 +132,7 @@ impl<'p, 'w> Plan<'p, 'w> {
         let Some(app) = said.app_root else { return };
         let name = format!("{}-app-root", said.key.name);
         let path = RoutePath { kind: "Exact", value: "/".into() };
-        let hosts = said.ingress.rules.iter().filter_map(|rule| hosts::parse(&rule.host));
-        for host in hosts.collect::<BTreeSet<_>>() {
+        for host in said.hosts() {
             if self.hosts.of(&host).app_root_by.as_ref() != Some(said.key) {
                 continue;
             }

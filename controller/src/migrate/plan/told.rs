@@ -1,17 +1,18 @@
 //! What is to be said of Ingresses among each other.
 
 use super::super::hosts;
-use super::{Notes, Plan, Said, is_same_path};
+use super::{Notes, Plan, Said};
 use oxigress_core::model::HostPattern;
-use std::collections::BTreeSet;
+use oxigress_objects::Name;
+use oxigress_objects::ingress::PathType;
+use std::collections::{BTreeMap, BTreeSet};
 
 impl Plan<'_, '_> {
     /// What Ingresses say about whole hosts, and does not hold: the host is another namespace's, or follows another one.
     pub(super) fn name_ignored(&self, notes: &mut Notes) {
         for said in self.said.iter().filter(|said| !said.is_canary) {
             self.certificates.name_unused(said, &self.hosts, notes);
-            let all = said.ingress.rules.iter().filter_map(|rule| hosts::parse(&rule.host));
-            let all: BTreeSet<_> = all.collect();
+            let all = said.hosts();
             for host in &all {
                 let is_settled = self.hosts.is_settled_by(host, said.key);
                 let whose = self.hosts.whose(host, &said.key.namespace);
@@ -76,25 +77,37 @@ impl Plan<'_, '_> {
         }
     }
 
+    /// Hosts of which a wildcard or a route without hosts takes the rest, and is of another namespace.
+    pub(super) fn name_open_roots(&self, notes: &mut Notes) {
+        for host in self.hosts.settled().filter(|host| self.owned.contains(host)) {
+            let served = self.hosts.of(host);
+            let mut above = hosts::above(host).filter(|above| self.owned.contains(above));
+            let is_open = !served.has_root;
+            let found =
+                above.find(|above| is_open && self.hosts.home(above) != self.hosts.home(host));
+            if let (Some(above), Some(first)) = (found, served.settled_by.first()) {
+                let taker = self.hosts.home(&above).map_or("", |home| home.as_str());
+                let (host, above) = (hosts::words(host), hosts::words(&above));
+                notes.different(
+                    first,
+                    format!("{host} has no path /: what its routes leave goes to those of {above}, of namespace {taker}"),
+                );
+            }
+        }
+    }
+
     /// Canaries of paths that no main Ingress has.
     pub(super) fn name_lone_canaries(&self, notes: &mut Notes) {
-        for canary in self.said.iter().filter(|said| said.is_canary) {
-            for (r, rule) in canary.ingress.rules.iter().enumerate() {
-                for (p, path) in rule.paths.iter().enumerate() {
-                    let mains = self.said.iter().filter(|said| {
-                        !said.is_canary && said.key.namespace == canary.key.namespace
-                    });
-                    let rules = mains.flat_map(|said| &said.ingress.rules);
-                    let mut rules = rules.filter(|main| main.host.eq_ignore_ascii_case(&rule.host));
-                    let is_split =
-                        rules.any(|main| main.paths.iter().any(|other| is_same_path(other, path)));
-                    if !is_split {
-                        notes.lost(
-                            canary.key,
-                            format!("spec.rules[{r}].http.paths[{p}]: no main Ingress of its namespace has the path"),
-                        );
-                    }
-                }
+        let (canaries, mains): (Vec<_>, Vec<_>) = self.said.iter().partition(|said| said.is_canary);
+        let mains: BTreeSet<_> =
+            mains.into_iter().flat_map(paths_of).map(|(_, path)| path).collect();
+        for canary in canaries {
+            let lone = paths_of(canary).filter(|(_, path)| !mains.contains(path));
+            for ((r, p), _) in lone {
+                notes.lost(
+                    canary.key,
+                    format!("spec.rules[{r}].http.paths[{p}]: no main Ingress of its namespace has the path"),
+                );
             }
         }
     }
@@ -125,19 +138,40 @@ impl Plan<'_, '_> {
                 );
             }
         }
-        let balancing = mains.iter().filter(|said| said.balances());
-        for by in balancing {
-            for other in mains.iter().filter(|other| other.key.namespace == by.key.namespace) {
-                if !other.balances() && services(other).intersection(&services(by)).next().is_some()
-                {
-                    notes.different(
-                        other.key,
-                        format!("it no longer follows what Ingress {} says about balancing of the same Service", by.key),
-                    );
-                }
+        let mut balanced = BTreeMap::new();
+        for by in mains.iter().filter(|said| said.balances()) {
+            for service in services(by) {
+                balanced.entry((&by.key.namespace, service)).or_insert(by.key);
+            }
+        }
+        for other in mains.iter().filter(|said| !said.balances()) {
+            let all = services(other).into_iter();
+            let mut by = all.filter_map(|name| balanced.get(&(&other.key.namespace, name)));
+            if let Some(by) = by.next() {
+                notes.different(
+                    other.key,
+                    format!("it no longer follows what Ingress {by} says about balancing of the same Service"),
+                );
             }
         }
     }
+}
+
+/// A path of a namespace: host, whether it is exact, and the text.
+type NamespacePath<'s> = (&'s Name, String, bool, &'s str);
+
+/// The paths of an Ingress, with their places in it.
+fn paths_of<'s>(
+    said: &'s Said<'_>,
+) -> impl Iterator<Item = ((usize, usize), NamespacePath<'s>)> + use<'s> {
+    let namespace = &said.key.namespace;
+    said.ingress.rules.iter().enumerate().flat_map(move |(r, rule)| {
+        let host = rule.host.to_ascii_lowercase();
+        rule.paths.iter().enumerate().map(move |(p, path)| {
+            let is_exact = path.path_type == PathType::Exact;
+            ((r, p), (namespace, host.clone(), is_exact, path.written()))
+        })
+    })
 }
 
 /// The Services that an Ingress leads to.

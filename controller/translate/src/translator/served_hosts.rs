@@ -25,12 +25,15 @@ pub struct ServedHost {
     pub aliases: Vec<HostPattern>,
     /// The Ingress that has the root where no path is the root.
     pub root_by: Option<Key>,
+    /// All its requests are taken: it has a root that leads to a Service.
+    pub has_root: bool,
     /// The Ingresses of which a path is served.
     pub served_by: BTreeSet<Key>,
     /// The Secret whose certificate is shown for the host itself.
     pub secret: Option<Key>,
     /// The certificate of the wildcard above the host is shown, if there is one.
     pub inherits_certificate: bool,
+    settlers: BTreeSet<Key>,
     paths: BTreeMap<IngressPath, PathOutcome>,
 }
 
@@ -67,6 +70,11 @@ pub enum PathOutcome {
 }
 
 impl ServedHost {
+    /// Whether the settings of an Ingress hold for the whole host.
+    pub fn is_settled_by(&self, by: &Key) -> bool {
+        self.settlers.contains(by)
+    }
+
     /// What a path that an Ingress writes came to.
     pub fn outcome(&self, by: &Key, path: &str, is_exact: bool) -> &PathOutcome {
         let path = IngressPath { by: by.clone(), is_exact, path: path.to_owned() };
@@ -118,6 +126,7 @@ impl Translator {
     fn read_served(&self, host: &HostPattern, view: &HostView<'_>, served: &mut ServedHost) {
         let mut settings = view.owner.settings();
         served.settled_by = settings.clone().map(|(by, _)| by.key.clone()).collect();
+        served.settlers = served.settled_by.iter().cloned().collect();
         let app = settings.find(|(_, settings)| settings.hosts.app_root.is_some());
         served.app_root_by = app.map(|(by, _)| by.key.clone());
         let rules = self.snapshot.servers.get(host).into_iter().flat_map(|server| &server.rules);
@@ -134,6 +143,7 @@ impl Translator {
             }
         }
         let root = PathPattern::Prefix(String::new());
+        served.has_root = rules.get(&root).is_some_and(|rule| rule.backend.is_some());
         let by = rules.get(&root).and_then(|rule| {
             let by = self.claims.get(&origin_of(rule))?;
             let is_claimed = by.claims_on(host).iter().any(|claim| claim.pattern == root);
