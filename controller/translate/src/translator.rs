@@ -99,6 +99,8 @@ pub struct Translator {
     listener_rules: BTreeMap<HostPattern, usize>,
     /// The hosts that routes and listeners of Gateways name.
     pub(crate) gateway_claims: BTreeMap<HostPattern, GatewayClaim>,
+    /// The oldest route without host names: no younger Ingress says how TLS is spoken with clients that name no known host.
+    pub(crate) unnamed_route: Option<GatewayClaim>,
     pub(crate) new_statuses: BTreeMap<ObjectRef, Option<Wanted>>,
     /// The bundles that Ingresses and policies of backends name.
     pub(crate) offered_bundles: Relation<BundleSource, BundleId>,
@@ -144,6 +146,7 @@ impl Translator {
             gateway_memo: Memo::default(),
             listener_rules: BTreeMap::new(),
             gateway_claims: BTreeMap::new(),
+            unnamed_route: None,
             new_statuses: BTreeMap::new(),
             offered_bundles: Relation::default(),
             bundle_texts: BTreeMap::new(),

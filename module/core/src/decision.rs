@@ -180,6 +180,9 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
             Err(answer) => return answer,
         };
         if let Some(rule) = self.route.rule {
+            if self.carried.is_some() && self.is_led_to_another(rule) {
+                return self.respond(404, Reason::MovedToAnother);
+            }
             if let Some(answer) = self.policies(rule, lacks_slash) {
                 return answer;
             }

@@ -16,7 +16,7 @@ use crate::backend::spec::{BackendSpec, HostBackend, SpecOwners};
 use crate::backend_ref::BackendRef;
 use crate::host::aliases::{self, MAX_COPIED_RULES};
 use crate::host::guests::{GuestRoom, MAX_BYTES, MAX_EXPRESSIONS};
-use crate::host::owner::HostView;
+use crate::host::owner::{GatewayClaim, HostView};
 use crate::ingress::{Claim, Claims};
 use oxigress_core::model::policy::{Policies, PolicyId, Redirect, Template, TlsPolicy};
 use oxigress_core::model::{
@@ -62,16 +62,16 @@ impl MergedHost {
     }
 }
 
-/// `view` are the claims on `source`; `host` is the same, or an alias of it.
+/// `view` are the claims on `source`; `host` is the same, or an alias of it. `unnamed_route`: the oldest route without host names.
 pub fn merge(
     host: &HostPattern,
     source: &HostPattern,
     view: &HostView<'_>,
     settings: &Settings,
     spec_owners: &SpecOwners,
-    options: &Options,
+    (options, unnamed_route): (&Options, Option<&GatewayClaim>),
 ) -> MergedHost {
-    let operator = options.default_ssl_certificate.as_ref().map(|key| key.namespace.as_str());
+    let unnamed_owner = tls::unnamed_owner(view, options, unnamed_route);
     let is_unnamed = *host == HostPattern::default_host();
     let has_regex = || view.owner.settings().any(|(_, settings)| settings.has_regex);
     let mut merging = Merge {
@@ -83,7 +83,7 @@ pub fn merge(
         lost_root: None,
         has_open_well_known: false,
         full: BTreeSet::new(),
-        tls_of: operator.filter(|namespace| is_unnamed && view.is_foreign_to(namespace)),
+        tls_of: unnamed_owner.filter(|namespace| is_unnamed && view.is_foreign_to(namespace)),
         winners: BTreeMap::new(),
         settings,
         spec_owners,

@@ -147,7 +147,7 @@ impl GatewayClaim {
     }
 
     /// Whether it is older than the oldest Ingress, where that counts.
-    fn is_older(&self, mode: HostOwnership, ingress: Option<(i64, &Key)>) -> bool {
+    pub fn is_older(&self, mode: HostOwnership, ingress: Option<(i64, &Key)>) -> bool {
         mode != HostOwnership::Shared && ingress.is_none_or(|oldest| self.age.borrowed() < oldest)
     }
 }

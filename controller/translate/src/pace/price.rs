@@ -130,19 +130,7 @@ impl<'a> Prices<'a> {
     /// What telling the price costs, which is what reading costs.
     pub fn of_reading(&self, id: &ObjectRef, object: &Object) -> u64 {
         match object {
-            Object::Ingress(new) => {
-                let paths = new.rules.iter().map(|rule| rule.paths.len()).sum::<usize>() as u64;
-                let rules = self.translator.rules_beside(&id.key, new) as u64;
-                let hosts = (new.rules.len() + new.tls.len()) as u64;
-                INGRESS
-                    + paths * PATH
-                    + rules * RULE
-                    + (hosts + self.below_ingress(&id.key, new)) * HOST
-                    + self.bytes_named(&id.key, new) * BYTE
-                    + (self.bytes_inherited(&id.key, new) + self.bytes_copied(new))
-                        * BYTE_OF_FILTERS
-                    + budget::price_by(new, self.prefix(), |_, text| Ok(price_of_reading(text)))
-            }
+            Object::Ingress(new) => self.of_reading_ingress(&id.key, new),
             Object::Secret(new) => {
                 let hosts = self.translator.hosts_with(&id.key) as u64;
                 let bytes = new.fields.bytes() as u64;
@@ -188,6 +176,19 @@ impl<'a> Prices<'a> {
             | Object::IngressClass(_)
             | Object::Namespace(_) => 0,
         }
+    }
+
+    fn of_reading_ingress(&self, key: &Key, new: &Ingress) -> u64 {
+        let paths = new.rules.iter().map(|rule| rule.paths.len()).sum::<usize>() as u64;
+        let rules = self.translator.rules_beside(key, new) as u64;
+        let hosts = (new.rules.len() + new.tls.len()) as u64;
+        INGRESS
+            + paths * PATH
+            + rules * RULE
+            + (hosts + self.below_ingress(key, new)) * HOST
+            + self.bytes_named(key, new) * BYTE
+            + (self.bytes_inherited(key, new) + self.bytes_copied(new)) * BYTE_OF_FILTERS
+            + budget::price_by(new, self.prefix(), |_, text| Ok(price_of_reading(text)))
     }
 
     /// What taking it over costs beside that: patterns that are compiled.

@@ -374,7 +374,7 @@ mod tests {
             [CLASS.to_owned(), gateway(""), hostless("shop", 2025, "web"), young.to_owned()];
         let fixture = Fixture::new("", &world);
         let host = oxigress_core::model::HostPattern::default_host();
-        assert_eq!(fixture.translator.owner_of(&host).unwrap().0.namespace.as_str(), "shop");
+        assert_eq!(fixture.translator.owner_of(&host).unwrap().0.namespace.as_str(), "evil");
         assert_eq!(denial(&fixture, &hostless("shop", 2025, "web")), None, "it is served there");
         assert_eq!(denial(&fixture, &hostless("shop", 2024, "web")), None, "of one namespace");
         assert_eq!(denial(&fixture, &hostless("new", 2027, "web")), None, "a younger one");

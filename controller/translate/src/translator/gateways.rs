@@ -69,12 +69,21 @@ impl Translator {
             self.gateway_memo.left = None;
             return BTreeSet::new();
         }
-        let new = gateway::claims(world, &self.options, &mut self.gateway_memo);
+        let mut new = gateway::claims(world, &self.options, &mut self.gateway_memo);
+        // Who has requests without a host is decided for each listener.
+        let unnamed = new.remove(&HostPattern::default_host());
+        let is_new_unnamed = self.unnamed_route != unnamed;
+        self.unnamed_route = unnamed;
         let old = std::mem::replace(&mut self.gateway_claims, new);
         let hosts = old.keys().chain(self.gateway_claims.keys());
         let is_named = |host: &&HostPattern| self.is_named(host);
         let is_new = |host: &&HostPattern| old.get(*host) != self.gateway_claims.get(*host);
-        hosts.filter(is_new).filter(is_named).cloned().collect()
+        let mut all: BTreeSet<HostPattern> =
+            hosts.filter(is_new).filter(is_named).cloned().collect();
+        all.extend(
+            is_new_unnamed.then(HostPattern::default_host).filter(|host| self.is_named(host)),
+        );
+        all
     }
 
     fn touches_gateways(

@@ -96,7 +96,14 @@ impl Translator {
         let decided = self.decide_owner(host);
         let merge_as = |source: &HostPattern, view: &HostView<'_>| {
             let (settings, spec_owners) = (&self.settings, &self.spec_owners);
-            merge::merge(host, source, view, settings, spec_owners, &self.options)
+            merge::merge(
+                host,
+                source,
+                view,
+                settings,
+                spec_owners,
+                (&self.options, self.unnamed_route.as_ref()),
+            )
         };
         let (mut merged, is_followed) = match &decided.served_from {
             ServedFrom::Alias { alias, source } if alias.is_redirected => {

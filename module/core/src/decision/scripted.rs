@@ -26,18 +26,11 @@ where
     let mut next = first;
     loop {
         let Move { path, args, mut carried } = next;
-        let mover = carried.mover.take();
         let moved = Moved { facts, path, args, budget: Cell::new(carried.paths) };
         let is_last = carried.is_last_move();
         let mut decision = Decision::new();
-        let further = super::once(generation, &moved, trace, &mut decision, Some(carried));
-        match further {
-            _ if is_of_another(mover.as_deref(), decision.route.rule) => {
-                trace.answer(Reason::MovedToAnother);
-                decision = Decision::new();
-                decision.counter = Some(Counter::NoRule);
-                decision.answer = Answer::Respond(404);
-            }
+        trace.moved();
+        match super::once(generation, &moved, trace, &mut decision, Some(carried)) {
             Some(further) if !is_last => {
                 next = *further;
                 next.carried.paths = moved.budget.get();
@@ -54,14 +47,6 @@ where
     }
 }
 
-/// Whether a path has led a request to a rule of another namespace than the one that may lead it. What protects that rule may
-/// look at the client's path, which auth servers are told.
-fn is_of_another(mover: Option<&[u8]>, rule: Option<RuleView<'_>>) -> bool {
-    let (Some(mover), Some(rule)) = (mover, rule) else { return false };
-    let [_, namespace, ..] = rule.texts();
-    namespace != mover
-}
-
 /// What a script leaves to the policies that it belongs to.
 pub(super) struct Scripted<P> {
     /// They hold from now on: the rule's, or those of a location of its server.
@@ -73,6 +58,15 @@ pub(super) struct Scripted<P> {
 }
 
 impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
+    /// Whether a script has led the request to a rule of another namespace than the one that it may lead to. What protects that
+    /// rule may look at the client's path, which auth servers are told.
+    #[cold]
+    pub(super) fn is_led_to_another(&self, rule: RuleView<'g>) -> bool {
+        let [_, namespace, ..] = rule.texts();
+        let mover = self.carried.as_ref().and_then(|carried| carried.mover.as_deref());
+        mover.is_some_and(|mover| mover != namespace)
+    }
+
     /// Takes the steps of a rule's script, and of its server's.
     #[cold]
     pub(super) fn scripted(

@@ -12,6 +12,10 @@ pub trait Trace {
     #[inline]
     fn server(&mut self, _found: Option<ServerMatch>) {}
 
+    /// A script has sent the request to another path: what was told of the server's rules is about one before.
+    #[inline]
+    fn moved(&mut self) {}
+
     /// The server's rules were searched for a path; `winner` takes it.
     #[inline]
     fn rules(

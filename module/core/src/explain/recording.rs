@@ -58,6 +58,10 @@ impl Trace for Recording<'_> {
         });
     }
 
+    fn moved(&mut self) {
+        self.rules.clear();
+    }
+
     fn rules(
         &mut self,
         server: &ServerView<'_>,
@@ -69,8 +73,6 @@ impl Trace for Recording<'_> {
         considered.retain(|considered| !considered.rule.is_unclaimed());
         let claimed = server.rules().filter(|rule| !rule.is_unclaimed()).count();
         self.other_rules = claimed.saturating_sub(considered.len());
-        // A script may have sent the request to another path: its last one's rules count.
-        self.rules.clear();
         self.rules.extend(considered.into_iter().take(MAX_RULES).map(|considered| {
             let [_, namespace, ingress, service, port, _] = considered.rule.texts().map(text);
             let wins = matches!(considered.result, MatchResult::Wins | MatchResult::LacksSlash);

@@ -155,6 +155,22 @@ fn ingresses_of_others_take_no_challenges_and_no_literal_paths_of_a_routes_owner
     assert_eq!(served.who(80, "", "/xyz"), "evil");
 }
 
+/// Its settings would be about every client that names no known host.
+#[test]
+fn a_young_ingress_without_a_host_asks_clients_of_older_routes_for_nothing() {
+    let infra = || gateway("infra", 2019, &[(80, "")]);
+    let ciphers = "nginx.ingress.kubernetes.io/ssl-ciphers: HIGH";
+    let evil = || ingress("evil", 2024, "", "/evil", ciphers);
+    let says = |objects: &[String]| {
+        let served = Served::new(objects);
+        served.0.snapshot().tls.contains_key(&HostPattern::default_host())
+    };
+    assert!(says(&[infra(), evil()]), "nobody is older");
+    assert!(!says(&[infra(), route("shop", 2020, "infra", "", "/"), evil()]));
+    assert!(says(&[infra(), route("shop", 2025, "infra", "", "/"), evil()]), "a younger route");
+    assert!(says(&[infra(), route("shop", 2020, "infra", "a.test", "/"), evil()]), "of a host");
+}
+
 #[test]
 fn what_stands_for_the_root_of_an_ingress_stands_for_no_routes() {
     // Of the Ingresses the default host is old's, whose root stands below /.well-known/. Of all objects it is the team's.

@@ -168,29 +168,6 @@ fn pair(namespace: &str, chain: &str) -> Seen {
 }
 
 #[test]
-fn endpoints_are_shown_the_certificate_that_a_policy_names_whatever_the_gateway_shows() {
-    let mut bench = bench();
-    bench.see(showing("gateway"));
-    bench.see([pair("a", "own")]);
-    bench.apply(
-        "apiVersion: oxigress.io/v1alpha1\nkind: Policy\nmetadata: { name: p, namespace: a }\n\
-         spec: { backend-protocol: HTTPS, proxy-ssl-secret: a/pair }",
-    );
-    let filter = json!({"type": "ExtensionRef",
-        "extensionRef": {"group": "oxigress.io", "kind": "Policy", "name": "p"}});
-    let rules = json!([{"filters": [filter], "backendRefs": [{"name": "s", "port": 80}]}]);
-    bench.see([of_a("r", &rules)]);
-    let chains = |bench: &Bench| -> Vec<String> {
-        let policies = bench.translator.snapshot().policies.values();
-        let tls = policies.filter_map(|policies| policies.proxy.as_ref()?.tls.as_ref());
-        tls.map(|tls| tls.certificate.clone()).collect()
-    };
-    assert_eq!(chains(&bench), ["own"]);
-    bench.see([pair("a", "new")]);
-    assert_eq!(chains(&bench), ["new"]);
-}
-
-#[test]
 fn what_a_listener_shows_to_endpoints_is_charged_as_often_as_it_is_copied() {
     let mut bench = bench();
     bench.see(showing(&"c".repeat(100_000)));

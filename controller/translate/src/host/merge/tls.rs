@@ -1,13 +1,30 @@
 //! What the claims on a host come to for TLS: toward clients, toward endpoints, and passed through.
 
 use super::{Merge, Winner, root};
+use crate::Options;
+use crate::age::Age;
 use crate::annotation::ClientTls;
+use crate::host::owner::{GatewayClaim, HostView};
 use crate::host::upstream_tls::{HostUpstreamTls, PathUpstreamTls};
 use oxigress_core::model::HostPattern;
 use oxigress_core::model::policy::TlsPolicy;
 use oxigress_objects::verdict::Note;
 use oxigress_objects::{Kind, ObjectRef};
 use std::collections::BTreeSet;
+
+/// The namespace whose Ingresses alone may say how TLS is spoken with clients that name no known host: the operator's, if there
+/// is a default certificate, or else that of a route without host names that is older than all of them.
+pub(super) fn unnamed_owner<'a>(
+    view: &HostView<'_>,
+    options: &'a Options,
+    unnamed_route: Option<&'a GatewayClaim>,
+) -> Option<&'a str> {
+    let operator = options.default_ssl_certificate.as_ref().map(|key| key.namespace.as_str());
+    let oldest = view.mains.first().map(|by| by.age());
+    let oldest = oldest.as_ref().map(Age::borrowed);
+    let by_route = unnamed_route.filter(|claim| claim.is_older(options.host_ownership, oldest));
+    operator.or(by_route.map(|claim| claim.age.key.namespace.as_str()))
+}
 
 impl<'a> Merge<'a> {
     /// The default host's settings would decide about every handshake without a known name, also those of clients who
@@ -23,7 +40,8 @@ impl<'a> Merge<'a> {
             };
             let message = format!(
                 "annotations ssl-ciphers, ssl-prefer-server-ciphers, auth-tls-*: on rules without a host they would apply to \
-                 every client without SNI, so only namespace {operator}, which has the default certificate, may set them; \
+                 every client without SNI, so only namespace {operator}, which has the default certificate or the oldest route \
+                 without host names, may set them; \
                  {consequence}: name a host"
             );
             self.refuse(by, message);
