@@ -94,7 +94,8 @@ impl Translator {
     pub(super) fn merge_host(&mut self, host: &HostPattern, backends: &mut BTreeSet<BackendId>) {
         let decided = self.decide_owner(host);
         let merge_as = |source: &HostPattern, view: &HostView<'_>| {
-            let (settings, spec_owners) = (&self.settings, &self.spec_owners);
+            let settings = (&self.settings, &self.common);
+            let spec_owners = &self.spec_owners;
             merge::merge(host, source, view, settings, spec_owners, &self.options)
         };
         let (mut merged, is_followed) = match &decided.served_from {

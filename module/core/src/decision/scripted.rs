@@ -6,7 +6,8 @@ use super::script::{Carried, End, Move, Run, Uri};
 use super::trace::{Reason, Trace};
 use super::values::{Routed, RuleNames};
 use super::{Answer, Counter, Decider, Decision};
-use crate::model::policy::Script;
+use crate::model::policy::{PolicyId, Script};
+use crate::patterns::{NamespacePatterns, Patterns};
 use crate::record::{RuleView, ServerView};
 use std::cell::Cell;
 
@@ -71,28 +72,25 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
         if done.policies.source().denied.is_some() {
             return done;
         }
-        let server =
-            done.policies.source().script.as_ref().and_then(|script| script.server.as_ref());
-        if let Some(id) = server {
-            let Some(server) = self.generation.policies(id.as_str().as_bytes()) else {
-                done.answer = Some(self.respond(503, Reason::PoliciesMissing));
+        let (servers, every_location) = match self.named_by(&done.policies) {
+            Ok(found) => found,
+            Err(answer) => {
+                done.answer = Some(answer);
                 return done;
-            };
-            if let Some(script) = &server.source().script {
-                match self.of_server(script, rule, carried) {
-                    Ok((kept, None)) => carried = kept,
-                    Ok((kept, Some(location))) => {
-                        carried = kept;
-                        let Some(found) = self.generation.policies(&location) else {
-                            done.answer = Some(self.respond(503, Reason::PoliciesMissing));
-                            return done;
-                        };
-                        done.policies = found;
+            }
+        };
+        let mut last = every_location;
+        if !servers.is_empty() {
+            match self.of_servers(&servers, rule, carried) {
+                Ok((kept, location)) => {
+                    carried = kept;
+                    if let Some(found) = location {
+                        (done.policies, last) = (found, None);
                     }
-                    Err(answer) => {
-                        done.answer = Some(answer);
-                        return done;
-                    }
+                }
+                Err(answer) => {
+                    done.answer = Some(answer);
+                    return done;
                 }
             }
         }
@@ -102,17 +100,18 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
         {
             return done;
         }
+        let last = last.as_ref().and_then(|last| last.source().script.as_deref());
+        let scripts: Vec<&Script> = source.script.as_deref().into_iter().chain(last).collect();
         let (answer, is_broken_off) =
-            self.own_steps(source.script.as_deref(), source.relative_redirects, rule, carried);
+            self.own_steps(&scripts, source.relative_redirects, rule, carried);
         (done.answer, done.is_broken_off) = (answer, is_broken_off);
         done
     }
 
-    /// `payer` has the patterns; `None`: the rule's namespace.
+    /// With the patterns of the rule's namespace.
     fn run<'s>(
         &'s mut self,
         rule: RuleView<'g>,
-        payer: Option<&'s str>,
         is_relative: bool,
         carried: Box<Carried>,
     ) -> Run<'s, 'g, F> {
@@ -121,26 +120,52 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
         let captures = self.route.captures.as_deref();
         let values = Routed { facts, names: Some(RuleNames::of(rule)), captures };
         let [_, namespace, ..] = rule.texts();
-        let namespace = payer.map_or(namespace, str::as_bytes);
         let patterns = self.generation.patterns().of(namespace);
         Run::new(values, patterns, facts.origin().filter(|_| !is_relative), carried)
     }
 
-    /// The steps of a server, which are taken once, and the location that takes the request from its rule.
-    #[allow(clippy::type_complexity, reason = "the id is copied out of a record")]
-    fn of_server(
+    /// The policies of the rule's servers, and those whose steps follow its own.
+    #[allow(clippy::type_complexity, reason = "policies by what names them")]
+    fn named_by(
         &mut self,
-        script: &Script,
+        policies: &G::Policies,
+    ) -> Result<(Vec<G::Policies>, Option<G::Policies>), Answer> {
+        let Some(script) = &policies.source().script else { return Ok((Vec::new(), None)) };
+        let found = |id: &PolicyId| self.generation.policies(id.as_str().as_bytes());
+        let servers = [&script.server, &script.every_server].into_iter().flatten().map(found);
+        let last = script.every_location.as_ref().map(found);
+        match (servers.collect::<Option<_>>(), last) {
+            (Some(servers), None) => Ok((servers, None)),
+            (Some(servers), Some(Some(last))) => Ok((servers, Some(last))),
+            _ => Err(self.respond(503, Reason::PoliciesMissing)),
+        }
+    }
+
+    /// The steps of servers, which are taken once, and the location that takes the request from its rule.
+    #[allow(clippy::type_complexity, reason = "what is carried on, and where to")]
+    fn of_servers(
+        &mut self,
+        servers: &[G::Policies],
         rule: RuleView<'g>,
         carried: Box<Carried>,
-    ) -> Result<(Box<Carried>, Option<Vec<u8>>), Answer> {
-        let place = self.place_of(rule);
-        let mut run = self.run(rule, payer(script), false, carried);
+    ) -> Result<(Box<Carried>, Option<G::Policies>), Answer> {
+        let (place, generation) = (self.place_of(rule), self.generation);
+        let scripts = servers.iter().filter_map(|server| server.source().script.as_deref());
+        let scripts: Vec<&Script> = scripts.collect();
+        let [_, namespace, ..] = rule.texts();
+        let all = generation.patterns();
+        let mut run = self.run(rule, false, carried);
         if !run.carried.is_moved() {
-            let end = run.take(&script.steps);
-            if let End::Answer(answer, reason) = end {
-                let (_, carried) = run.into_uri();
-                return Err(self.ends(answer, reason, *carried));
+            for script in &scripts {
+                run.patterns = patterns_of(script, all, namespace);
+                match run.take(&script.steps) {
+                    End::Over => {}
+                    End::Break | End::Last => break,
+                    End::Answer(answer, reason) => {
+                        let (_, carried) = run.into_uri();
+                        return Err(self.ends(answer, reason, *carried));
+                    }
+                }
             }
             // nginx looks for the location with the new path, whatever ended the steps.
             if run.has_uri() {
@@ -148,12 +173,19 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
                 return Err(self.moves(moved));
             }
         }
-        match run.location(&script.locations, place) {
-            Ok(found) => {
-                let found = found.map(<[u8]>::to_vec);
-                Ok((run.carried, found))
-            }
-            Err(_) => Err(self.respond(500, Reason::NoAnswer)),
+        let locations = scripts.iter().flat_map(|script| {
+            let patterns = patterns_of(script, all, namespace);
+            script.locations.iter().map(move |location| (location, patterns))
+        });
+        let locations: Vec<_> = locations.collect();
+        let Ok(found) = run.location(&locations, place) else {
+            return Err(self.respond(500, Reason::NoAnswer));
+        };
+        let carried = run.carried;
+        match found.map(|id| generation.policies(id)) {
+            None => Ok((carried, None)),
+            Some(Some(found)) => Ok((carried, Some(found))),
+            Some(None) => Err(self.respond(503, Reason::PoliciesMissing)),
         }
     }
 
@@ -170,17 +202,25 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
         }
     }
 
-    /// Steps of the rule, or of a location; whether they end its rewrite.
+    /// Steps of the rule, or of a location, and those that follow; whether they end its rewrite.
     fn own_steps(
         &mut self,
-        script: Option<&Script>,
+        scripts: &[&Script],
         is_relative: bool,
         rule: RuleView<'g>,
         carried: Box<Carried>,
     ) -> (Option<Answer>, bool) {
-        let steps = script.map_or(&[][..], |script| &script.steps);
-        let mut run = self.run(rule, script.and_then(payer), is_relative, carried);
-        let end = run.take(steps);
+        let generation = self.generation;
+        let [_, namespace, ..] = rule.texts();
+        let mut run = self.run(rule, is_relative, carried);
+        let mut end = End::Over;
+        for script in scripts {
+            run.patterns = patterns_of(script, generation.patterns(), namespace);
+            end = run.take(&script.steps);
+            if !matches!(end, End::Over) {
+                break;
+            }
+        }
         let is_changed = run.is_changed;
         let (uri, carried) = run.into_uri();
         let is_broken_off = match end {
@@ -219,9 +259,14 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
     }
 }
 
-/// Who has the patterns of a script; `None`: the rule's namespace.
-fn payer(script: &Script) -> Option<&str> {
-    Some(&*script.owner).filter(|owner| !owner.is_empty())
+/// The patterns of a script, which are its owner's, or, without one, the rule's namespace's.
+fn patterns_of<'p>(
+    script: &'p Script,
+    patterns: &'p Patterns,
+    namespace: &'p [u8],
+) -> NamespacePatterns<'p> {
+    let owner = Some(script.owner.as_bytes()).filter(|owner| !owner.is_empty());
+    patterns.of(owner.unwrap_or(namespace))
 }
 
 #[cfg(test)]
@@ -382,6 +427,34 @@ mod tests {
         let (answer, edits) = decided("/old/x");
         assert_eq!(answer, "to /");
         assert_eq!(*edits.variables.unwrap(), [("snippet_s_n".into(), b"1".to_vec())]);
+    }
+
+    #[test]
+    fn what_is_said_of_every_server_and_location_comes_after_what_one_says() {
+        let note = |who: &str| json!({"set": {"name": "snippet_s_n", "value": format!("${{snippet_s_n}}{who}")}});
+        let at = |path: &str| json!({"at": {"prefix": path}, "policies": "shut"});
+        let policies = json!({
+            "p": {"script": {"server": "s", "every_server": "c", "every_location": "g", "steps": [note("2")]}},
+            "broken": {"script": {"every_location": "g", "steps": ["break"]}},
+            "closed": {"script": {"every_location": "none", "steps": []}},
+            "s": {"script": {"owner": "n", "steps": [note("0")], "locations": [at("/own")]}},
+            "c": {"script": {"owner": "o", "steps": [note("1")], "locations": [at("/all")]}},
+            "g": {"script": {"owner": "o", "steps": [note("3"), {"if": {
+                "test": {"value": "$arg_a", "equals": "b"}, "then": [{"answer": {"code": 403}}],
+            }}]}},
+            "shut": {"script": {"steps": [{"answer": {"code": 401}}]}},
+        });
+        let rules = [("/", "p"), ("/broken", "broken"), ("/closed", "closed")];
+        let decided = |path, args| decided(&rules, &policies, &Generated::of(path, args, None));
+        let (answer, edits) = decided("/x", "");
+        assert_eq!(answer, "to /");
+        assert_eq!(*edits.variables.unwrap(), [("snippet_s_n".into(), b"0123".to_vec())]);
+        assert_eq!(decided("/x", "a=b").0, "Respond(403)");
+        assert_eq!(decided("/broken", "a=b").0, "to /broken", "break ends all steps of a location");
+        assert_eq!(decided("/closed", "").0, "Respond(503)", "named, and not there");
+        for path in ["/own/x", "/all/x"] {
+            assert_eq!(decided(path, "").0, "Respond(401)", "{path}");
+        }
     }
 
     #[test]
