@@ -85,6 +85,10 @@ impl Default for Settings {
 pub struct Snippets {
     /// The key global-auth-snippet.
     pub auth: String,
+    /// The key location-snippet.
+    pub location: String,
+    /// The key server-snippet.
+    pub server: String,
 }
 
 /// What the admission webhook refuses beside what translate rejects.

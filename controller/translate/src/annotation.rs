@@ -29,7 +29,7 @@ mod upstream_tls;
 pub use client_tls::ClientTls;
 pub use reader::IngressContext;
 pub use redirects::Hosts;
-pub use snippet::ServerSnippet;
+pub use snippet::{Common, ServerSnippet};
 
 use crate::backend_ref::BackendRef;
 use crate::patterns::Compiler;

@@ -276,15 +276,9 @@ impl Translator {
 
     fn merge_one(&self, host: &HostPattern, view: &HostView<'_>) -> merge::MergedHost {
         // Who says what about balancing is as it is now: it decides nothing that is said here.
-        let Translator { settings, spec_owners, options, .. } = self;
-        merge::merge(
-            host,
-            host,
-            view,
-            settings,
-            spec_owners,
-            (options, self.unnamed_route.as_ref()),
-        )
+        let Translator { settings, common, spec_owners, options, .. } = self;
+        let options = (options, self.unnamed_route.as_ref());
+        merge::merge(host, host, view, (settings, common), spec_owners, options)
     }
 
     /// The claims on a host if it had these, which may stand in the place of its own.

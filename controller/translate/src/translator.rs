@@ -9,7 +9,7 @@ pub mod served_hosts;
 mod streams;
 pub mod withheld;
 
-use crate::annotation::snippet;
+use crate::annotation::{Common, snippet};
 use crate::backend::spec::{BackendSpec, HostBackend, SpecOwners};
 use crate::backend::stream;
 use crate::backend_ref::BackendRef;
@@ -64,6 +64,8 @@ pub(crate) enum BundleSource {
 pub struct Translator {
     pub(crate) options: Options,
     pub(crate) settings: Settings,
+    /// What the ConfigMap's snippets say about all Ingresses.
+    pub(crate) common: Common,
     pub(crate) snapshot: Snapshot,
     pub(crate) claims: BTreeMap<Key, Box<Claims>>,
     pub(crate) pattern_budget: PatternBudget,
@@ -123,6 +125,7 @@ impl Translator {
         Translator {
             options,
             settings: Settings::default(),
+            common: Common::default(),
             snapshot: Snapshot::default(),
             claims: BTreeMap::new(),
             pattern_budget: PatternBudget::default(),
@@ -308,7 +311,7 @@ impl Translator {
         }
         let map = world.config_maps.get(&key).map(AsRef::as_ref);
         let (mut settings, mut notes) = settings::parse(map, &world.config_maps);
-        snippet::settings::read(&mut settings, &key.namespace, &mut notes);
+        let common = snippet::settings::read(&mut settings, &key.namespace, &mut notes);
         if settings.use_port_in_redirects {
             settings.defaults.policies.redirect_port = Some(self.options.https_port);
         }
@@ -318,9 +321,9 @@ impl Translator {
         }
         let object = ObjectRef::new(Kind::ConfigMap, key);
         self.notes.set(Part::Settings, notes.into_iter().map(|note| (object.clone(), note)));
-        let is_new = settings != self.settings;
+        let is_new = settings != self.settings || common != self.common;
         self.is_new_conf_input |= settings.static_config != self.settings.static_config;
-        self.settings = settings;
+        (self.settings, self.common) = (settings, common);
         is_new
     }
 

@@ -258,6 +258,7 @@ fn captures(
 }
 
 /// The patterns as one namespace uses them.
+#[derive(Clone, Copy)]
 pub struct NamespacePatterns<'p> {
     patterns: &'p Patterns,
     namespace: &'p [u8],

@@ -1,5 +1,6 @@
 //! Snippets mean what they mean to nginx: each of `tables/snippets.txt` is tried twice, pasted into a stock nginx.conf and
-//! as `configuration-snippet` and `server-snippet` of an Ingress, with the same requests, and the answers are compared.
+//! as snippets of an Ingress, with the same requests, and the answers are compared. Those of `tables/snippets-every.txt`
+//! have the ConfigMap's snippets behind them.
 
 use anyhow::{Context, Result, ensure};
 use oxigress_tests::client::{Address, Request, Response, send};
@@ -13,6 +14,7 @@ use oxigress_tests::wait::block_on;
 use std::fmt::Write as _;
 
 const TABLE: &str = include_str!("../../tables/snippets.txt");
+const WITH_CONFIGMAP: &str = include_str!("../../tables/snippets-every.txt");
 
 /// A snippet and what is asked of it.
 struct Case {
@@ -23,14 +25,29 @@ struct Case {
     stock: String,
     /// Around the location, of both.
     server: String,
+    /// About the auth server, which is asked where this says something.
+    auth: String,
     /// Method, target and headers.
     requests: Vec<String>,
 }
 
-fn cases() -> Result<Vec<Case>> {
-    let mut all: Vec<Case> = Vec::new();
+/// What the ConfigMap says of all locations and servers.
+#[derive(Default)]
+struct Every {
+    location: String,
+    server: String,
+}
+
+/// The ports of the stock nginx.
+struct Ports {
+    stock: u16,
+    auth: u16,
+}
+
+fn cases(table: &str) -> Result<(Vec<Case>, Every)> {
+    let (mut all, mut every): (Vec<Case>, _) = (Vec::new(), Every::default());
     let mut part = "";
-    for line in TABLE.lines().filter(|line| !line.starts_with("## ")) {
+    for line in table.lines().filter(|line| !line.starts_with("## ")) {
         if let Some(name) = line.strip_prefix("=== ") {
             let (name, empty) = (name.to_owned(), String::new);
             all.push(Case {
@@ -38,20 +55,30 @@ fn cases() -> Result<Vec<Case>> {
                 ours: empty(),
                 stock: empty(),
                 server: empty(),
+                auth: empty(),
                 requests: Vec::new(),
             });
             part = "snippet";
             continue;
         }
+        if let Some(name) = line.strip_prefix("--- ") {
+            part = name;
+            continue;
+        }
+        match part {
+            "every location" => writeln!(every.location, "{line}")?,
+            "every server" => writeln!(every.server, "{line}")?,
+            _ => {}
+        }
         let Some(case) = all.last_mut() else { continue };
-        match (line.strip_prefix("--- "), part) {
-            (Some(name), _) => part = name,
-            (None, "snippet") => writeln!(case.ours, "{line}")?,
-            (None, "stock") => writeln!(case.stock, "{line}")?,
-            (None, "server") => writeln!(case.server, "{line}")?,
-            (None, "requests") if line.is_empty() => {}
-            (None, "requests") => case.requests.push(line.to_owned()),
-            (None, part) => anyhow::bail!("{}: no part {part}", case.name),
+        match part {
+            "snippet" => writeln!(case.ours, "{line}")?,
+            "stock" => writeln!(case.stock, "{line}")?,
+            "server" => writeln!(case.server, "{line}")?,
+            "auth" => writeln!(case.auth, "{line}")?,
+            "requests" if line.is_empty() => {}
+            "requests" => case.requests.push(line.to_owned()),
+            part => anyhow::bail!("{}: no part {part}", case.name),
         }
     }
     for case in &mut all {
@@ -62,10 +89,16 @@ fn cases() -> Result<Vec<Case>> {
             case.requests.push("GET /a/b?c=d".into());
         }
     }
-    Ok(all)
+    Ok((all, every))
 }
 
-fn stock(directory: &Directory, cases: &[Case], endpoint: &Endpoint, port: u16) -> Result<Nginx> {
+/// The stock nginx, which is the auth server of both too.
+fn stock(
+    directory: &Directory,
+    (cases, every): &(Vec<Case>, Every),
+    endpoint: &Endpoint,
+    ports: &Ports,
+) -> Result<Nginx> {
     let mut text =
         "daemon off;\npid nginx.pid;\nevents {}\nhttp {\naccess_log off;\nserver_tokens off;\n\
                     port_in_redirect off;\nserver_names_hash_max_size 4096;\n"
@@ -73,34 +106,76 @@ fn stock(directory: &Directory, cases: &[Case], endpoint: &Endpoint, port: u16) 
     for module in ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"] {
         writeln!(text, "{module}_temp_path {module};")?;
     }
+    let (port, auth) = (ports.stock, ports.auth);
+    writeln!(
+        text,
+        "server {{\nlisten 127.0.0.1:{auth};\nlocation / {{\nif ($http_x_door = shut) {{ return 403; }}\n\
+         if ($http_x_door = unknown) {{ return 401; }}\n\
+         add_header X-Seen \"$request_method [$http_x_a] [$http_x_b]\" always;\nreturn 200;\n}}\n}}"
+    )?;
     for (number, case) in cases.iter().enumerate() {
         let (to, snippet, around) = (endpoint.address, &case.stock, &case.server);
+        let (mut asking, mut asked) = (String::new(), String::new());
+        if !case.auth.is_empty() {
+            asking = "auth_request /asked;\nauth_request_set $seen $upstream_http_x_seen;\n\
+                      proxy_set_header X-Seen $seen;\n"
+                .into();
+            asked = format!(
+                "location = /asked {{\ninternal;\nproxy_pass_request_body off;\nproxy_set_header Content-Length \"\";\n\
+                 proxy_set_header X-Forwarded-Proto \"\";\n{}proxy_pass http://127.0.0.1:{auth}/check;\n}}\n",
+                case.auth
+            );
+        }
+        let Every { location, server } = every;
         writeln!(
             text,
             "server {{\nlisten 127.0.0.1:{port};\nserver_name s{number}.test;\nproxy_http_version 1.1;\n\
-             proxy_buffering off;\n{around}location / {{\nproxy_pass http://{to};\n{snippet}}}\n}}"
+             proxy_buffering off;\n{around}{asked}location / {{\n{asking}proxy_pass http://{to};\n\
+             {snippet}{location}}}\n{server}}}"
         )?;
     }
     Nginx::start(directory, &(text + "}\n"), 1)
 }
 
-fn product(directory: &Directory, cases: &[Case], endpoint: Endpoint) -> Result<Controller> {
+fn product(
+    directory: &Directory,
+    (cases, every): &(Vec<Case>, Every),
+    endpoint: Endpoint,
+    ports: &Ports,
+) -> Result<Controller> {
     let flags = ["--configmap=default/settings".to_owned()];
     let mut controller = Controller::start(directory, 1, &flags)?;
     let mut variables = Variables::default();
     variables.endpoints.insert("a".into(), endpoint);
     let mut text = variables.expand("$SERVICE(shop: a)")?;
-    text += "---\napiVersion: v1\nkind: ConfigMap\nmetadata: { name: settings, namespace: default }\n\
-             data: { allow-snippet-annotations: \"true\" }\n";
+    let data = serde_json::json!({
+        "allow-snippet-annotations": "true",
+        "location-snippet": every.location,
+        "server-snippet": every.server,
+    });
+    writeln!(
+        text,
+        "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{ name: settings, namespace: default }}\ndata: {data}"
+    )?;
     for (number, case) in cases.iter().enumerate() {
         let snippet = serde_json::Value::from(case.ours.as_str());
         let around = serde_json::Value::from(case.server.as_str());
+        let asked = match case.auth.as_str() {
+            "" => String::new(),
+            auth => format!(
+                "    nginx.ingress.kubernetes.io/auth-url: http://127.0.0.1:{}/check\n    \
+                 nginx.ingress.kubernetes.io/auth-response-headers: X-Seen\n    \
+                 nginx.ingress.kubernetes.io/auth-snippet: {}\n",
+                ports.auth,
+                serde_json::Value::from(auth)
+            ),
+        };
         writeln!(
             text,
             "---\napiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata:\n  name: s{number}\n  namespace: default\n  \
              annotations:\n    kubernetes.io/ingress.class: nginx\n    \
              nginx.ingress.kubernetes.io/configuration-snippet: {snippet}\n    \
-             nginx.ingress.kubernetes.io/server-snippet: {around}\nspec:\n  rules:\n  - host: s{number}.test\n    \
+             nginx.ingress.kubernetes.io/server-snippet: {around}\n{asked}spec:\n  rules:\n  - host: s{number}.test\n    \
              http:\n      paths:\n      - {{ path: /, pathType: Prefix, backend: {{ service: {{ name: shop, port: {{ \
              number: 80 }} }} }} }}"
         )?;
@@ -168,33 +243,42 @@ fn shown(answer: Result<Response>) -> String {
     format!("{}\n{}\n\n{body}", answer.status, headers.join("\n"))
 }
 
-#[test]
-fn snippets_answer_as_in_a_stock_nginx() {
-    pass("snippets", |directory| {
-        let cases = cases()?;
-        let endpoint = Endpoint::start("a")?;
-        let port = free_port()?;
-        let _stock = stock(&directory.within("stock")?, &cases, &endpoint, port)?;
-        let product = product(&directory.within("product")?, &cases, endpoint)?;
-        let (mut equal, mut different) = (0, String::new());
-        for (number, case) in cases.iter().enumerate() {
-            for line in &case.requests {
-                let request = request(line, &format!("s{number}.test"))?;
-                let ask = |port| shown(block_on(send(&Address::http(port), &request)));
-                let (expected, found) = (ask(port), ask(product.http_port));
-                match expected == found {
-                    true => equal += 1,
-                    false => writeln!(
-                        different,
-                        "{}: {line}\nstock nginx:\n{expected}\nhere:\n{found}\n",
-                        case.name
-                    )?,
-                }
+/// Asks both the same.
+fn compare(directory: &Directory, table: &str) -> Result<()> {
+    let table = cases(table)?;
+    let endpoint = Endpoint::start("a")?;
+    let ports = Ports { stock: free_port()?, auth: free_port()? };
+    let _stock = stock(&directory.within("stock")?, &table, &endpoint, &ports)?;
+    let product = product(&directory.within("product")?, &table, endpoint, &ports)?;
+    let (mut equal, mut different) = (0, String::new());
+    let (cases, _) = &table;
+    for (number, case) in cases.iter().enumerate() {
+        for line in &case.requests {
+            let request = request(line, &format!("s{number}.test"))?;
+            let ask = |port| shown(block_on(send(&Address::http(port), &request)));
+            let (expected, found) = (ask(ports.stock), ask(product.http_port));
+            match expected == found {
+                true => equal += 1,
+                false => writeln!(
+                    different,
+                    "{}: {line}\nstock nginx:\n{expected}\nhere:\n{found}\n",
+                    case.name
+                )?,
             }
         }
-        let asked: usize = cases.iter().map(|case| case.requests.len()).sum();
-        println!("{} snippets, {equal} of {asked} answers equal", cases.len());
-        ensure!(different.is_empty(), "{different}\n{}", product.output_tail());
-        Ok(())
-    });
+    }
+    let asked: usize = cases.iter().map(|case| case.requests.len()).sum();
+    println!("{} snippets, {equal} of {asked} answers equal", cases.len());
+    ensure!(different.is_empty(), "{different}\n{}", product.output_tail());
+    Ok(())
+}
+
+#[test]
+fn snippets_answer_as_in_a_stock_nginx() {
+    pass("snippets", |directory| compare(directory, TABLE));
+}
+
+#[test]
+fn snippets_answer_so_with_those_of_the_configmap_behind_them() {
+    pass("snippets-every", |directory| compare(directory, WITH_CONFIGMAP));
 }

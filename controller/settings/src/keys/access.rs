@@ -11,7 +11,7 @@ const NETWORKS: Form = Form::List("networks", network);
 const PATTERNS: Form = Form::List("texts, or ~ and a regular expression", pattern);
 const PATHS: Form = Form::List("paths", any);
 /// As long as those of annotations; they are read where they are translated.
-const SNIPPET: Form = Form::Text("directives of nginx.conf", |text| {
+pub const SNIPPET: Form = Form::Text("directives of nginx.conf", |text| {
     (text.len() <= 64 * 1024).then(|| text.to_owned())
 });
 const GRAMMAR: How = How::NoEffect(

@@ -17,7 +17,7 @@ pub const KEYS: &[Key] = &[
     key("proxy-stream-responses", Form::Number(0, 65_535), "1", How::Conf),
     key("main-snippet", RAW, "", SNIPPET),
     key("http-snippet", RAW, "", SNIPPET),
-    key("server-snippet", RAW, "", SNIPPET),
-    key("location-snippet", RAW, "", SNIPPET),
+    key("server-snippet", super::access::SNIPPET, "", How::Protecting(|to, v| { to.snippets.server = v.text().to_owned(); Ok(()) })),
+    key("location-snippet", super::access::SNIPPET, "", How::Protecting(|to, v| { to.snippets.location = v.text().to_owned(); Ok(()) })),
     key("stream-snippet", RAW, "", SNIPPET),
 ];

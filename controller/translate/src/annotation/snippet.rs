@@ -18,6 +18,7 @@ mod speaker;
 mod values;
 
 pub use server::ServerSnippet;
+pub use settings::Common;
 
 use super::reader::Reader;
 use crate::patterns::Compiler;
@@ -27,6 +28,7 @@ use oxigress_core::model::policy::Policies;
 use oxigress_core::model::shorten;
 use oxigress_objects::verdict::Note;
 use oxigress_settings::grammar::directives::{self, Directive, Unreadable};
+use server::Author;
 use speaker::{OfAnnotation, Speaker};
 use std::sync::Arc;
 
@@ -152,7 +154,7 @@ pub fn read(
                 translate_auth(reader, text, names.as_ref(), policies, compiler);
             }
             "server-snippet" if reader.context.defaults.allows_snippets => {
-                let read = server::read(reader, text, compiler);
+                let read = translate_server(reader, text, compiler);
                 hosts.closes_host |= read.is_none();
                 hosts.server = read.flatten().map(Arc::new);
             }
@@ -222,6 +224,25 @@ fn translate(
     let (names, left) = location::apply(&all, policies, compiler);
     say(reader, name, left, Some(policies));
     Some(names)
+}
+
+/// What a text says about hosts: [`server::read`].
+fn translate_server(
+    reader: &mut Reader<'_>,
+    text: &str,
+    compiler: &mut Compiler<'_>,
+) -> Option<Option<ServerSnippet>> {
+    let (name, ingress) = ("server-snippet", reader.context.ingress);
+    match directives::parse(text) {
+        Ok(all) => {
+            let author = Author { scope: 's', namespace: &ingress.namespace };
+            server::read(&mut OfAnnotation { reader, name }, author, all, compiler)
+        }
+        Err(why) => {
+            close_invalid(reader, name, &why);
+            None
+        }
+    }
 }
 
 /// Puts what a text says about auth subrequests into the policies. `names`: the variables of the Ingress's locations.

@@ -12,6 +12,7 @@ mod tls;
 pub use ids::Ids;
 
 use crate::Options;
+use crate::annotation::Common;
 use crate::backend::spec::{BackendSpec, HostBackend, SpecOwners};
 use crate::backend_ref::BackendRef;
 use crate::host::aliases::{self, MAX_COPIED_RULES};
@@ -67,7 +68,7 @@ pub fn merge(
     host: &HostPattern,
     source: &HostPattern,
     view: &HostView<'_>,
-    settings: &Settings,
+    (settings, common): (&Settings, &Common),
     spec_owners: &SpecOwners,
     (options, unnamed_route): (&Options, Option<&GatewayClaim>),
 ) -> MergedHost {
@@ -86,6 +87,7 @@ pub fn merge(
         tls_of: unnamed_owner.filter(|namespace| is_unnamed && view.is_foreign_to(namespace)),
         winners: BTreeMap::new(),
         settings,
+        common,
         spec_owners,
     };
     for by in &view.mains {
@@ -196,6 +198,7 @@ struct Merge<'a> {
     tls_of: Option<&'a str>,
     winners: BTreeMap<PathPattern, Winner<'a>>,
     settings: &'a Settings,
+    common: &'a Common,
     spec_owners: &'a SpecOwners,
 }
 
@@ -351,7 +354,7 @@ impl<'a> Merge<'a> {
         let winners = std::mem::take(&mut self.winners);
         let denied = Arc::new(Policies { denied: Some(503), ..Policies::default() });
         let mut ids = Ids::default();
-        let mut server = OfServer::new(&self.view.owner);
+        let mut server = OfServer::new(&self.view.owner, self.common);
         let rules = winners.iter().map(|(pattern, winner)| {
             let closer = winner.closer.or(winner.by.is_closed().then_some(winner.by));
             let policies = match closer.is_some() {
@@ -376,25 +379,6 @@ impl<'a> Merge<'a> {
         self.name_paths_without_cookie(&winners);
         self.merged.server = is_served.then_some(Server::of(rules));
         self.merged
-    }
-
-    /// Policies of one rule, and the backends that they name.
-    fn take_policies(
-        &mut self,
-        winner: &Winner<'a>,
-        id: Option<&PolicyId>,
-        policies: Arc<Policies>,
-    ) {
-        let Some(id) = id else { return };
-        let urls = crate::ingress::urls(&policies);
-        self.merged.urls.extend(urls.map(|url| (url.clone(), winner.by.key.clone())));
-        let errors = policies.errors.as_ref().and_then(|errors| errors.backend.as_ref());
-        if (policies.fallback.is_some() || errors.is_some())
-            && let Some(to) = winner.by.fallback()
-        {
-            self.add_backend(to.backend.clone(), BackendSpec::shared(to), winner.by, "");
-        }
-        self.merged.policies.insert(id.clone(), policies);
     }
 
     fn place(&self, pattern: &PathPattern) -> String {

@@ -95,15 +95,9 @@ impl Translator {
     pub(super) fn merge_host(&mut self, host: &HostPattern, backends: &mut BTreeSet<BackendId>) {
         let decided = self.decide_owner(host);
         let merge_as = |source: &HostPattern, view: &HostView<'_>| {
-            let (settings, spec_owners) = (&self.settings, &self.spec_owners);
-            merge::merge(
-                host,
-                source,
-                view,
-                settings,
-                spec_owners,
-                (&self.options, self.unnamed_route.as_ref()),
-            )
+            let settings = (&self.settings, &self.common);
+            let options = (&self.options, self.unnamed_route.as_ref());
+            merge::merge(host, source, view, settings, &self.spec_owners, options)
         };
         let (mut merged, is_followed) = match &decided.served_from {
             ServedFrom::Alias { alias, source } if alias.is_redirected => {

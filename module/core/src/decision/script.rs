@@ -73,7 +73,8 @@ impl Carried {
 
     /// Variables of the rule that takes the request now; those of a rule before it are nobody's any more.
     pub fn forget_rule(&mut self) {
-        self.variables.retain(|(name, _)| name.starts_with(OF_SERVER));
+        let is_kept = |name: &str| OF_SERVERS.iter().any(|start| name.starts_with(start));
+        self.variables.retain(|(name, _)| is_kept(name));
     }
 
     /// Takes note of what a step has written and looked up, within what all steps of a request may.
@@ -98,8 +99,11 @@ impl Carried {
     }
 }
 
-/// What the names of a server's variables begin with.
-const OF_SERVER: &str = "snippet_s_";
+/// What the names of the variables of a server, and of all servers, begin with.
+const OF_SERVERS: [&str; 2] = ["snippet_s_", "snippet_c_"];
+
+/// A location of a server, and the patterns of who wrote it.
+pub(super) type PlacedLocation<'s, 'a> = (&'s script::Location, NamespacePatterns<'a>);
 
 /// The path and query that a script has given a request, and what it carries there.
 #[derive(Debug)]
@@ -294,12 +298,12 @@ impl<'a, 'g, F: Facts> Run<'a, 'g, F> {
     /// pattern, or exact; `None`: the rule has it.
     pub fn location<'s>(
         &mut self,
-        locations: &'s [script::Location],
+        locations: &[PlacedLocation<'s, 'a>],
         (rule_text, is_regex, is_exact): (&[u8], bool, bool),
     ) -> Result<Option<&'s [u8]>, NoAnswer> {
         let path = self.values.facts.path().to_vec();
         let mut longest: Option<(&str, bool, &script::Location)> = None;
-        for location in locations {
+        for (location, _) in locations {
             match &location.at {
                 Place::Exact(text) if text.as_bytes() == path && !is_exact => {
                     return Ok(Some(location.policies.as_str().as_bytes()));
@@ -323,7 +327,8 @@ impl<'a, 'g, F: Facts> Run<'a, 'g, F> {
         if let Some((_, true, location)) = longest {
             return Ok(Some(location.policies.as_str().as_bytes()));
         }
-        for location in locations {
+        for (location, patterns) in locations {
+            self.patterns = *patterns;
             if let Place::Pattern(pattern) = &location.at
                 && self.search(pattern, path.clone())?
             {

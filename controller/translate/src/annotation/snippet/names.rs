@@ -15,7 +15,7 @@ pub const OF_AUTH: char = 'a';
 const MOST_LETTERS: usize = 64;
 
 /// The names that a text sets.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Names {
     /// `l` of a location, `s` of a server, `a` of an auth subrequest.
     scope: char,

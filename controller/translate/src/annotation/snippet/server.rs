@@ -5,23 +5,22 @@
 //! Source:  nginx's merging of locations; what ingress-nginx's template sets in each location has no effect in the server.
 
 use super::names::Names;
+use super::speaker::Speaker;
 use super::values::{Left, Loss, Not, Result, impossible};
-use super::{close_invalid, found, location, say, script};
-use crate::annotation::reader::Reader;
+use super::{found, headers, location, say_to, script};
 use crate::patterns::Compiler;
 use crate::patterns::snippets::place_words;
 use crate::shared_policies::id_of;
 use oxigress_core::model::policy::script::{Answer, Location, Place, Script, ScriptPattern, Step};
 use oxigress_core::model::policy::{Access, EditAction, Policies, PolicyId, Proxy, ResponseEdit};
 use oxigress_core::model::shorten;
-use oxigress_objects::verdict::Note;
 use oxigress_settings::grammar::directives::{self, Directive};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 const NAME: &str = "server-snippet";
 /// Most bytes of the lists that every path of the host inherits.
-const MOST_INHERITED_BYTES: usize = 16 * 1024;
+pub const MOST_INHERITED_BYTES: usize = 16 * 1024;
 /// Most bytes of these lists in all of its locations.
 const MOST_BYTES_OF_LOCATIONS: usize = 256 * 1024;
 /// Longest path of a location.
@@ -40,32 +39,34 @@ pub struct ServerSnippet {
     pub protects: bool,
 }
 
-/// Reads one; `None`: it cannot be carried out, and closes the host. The inner `None`: it says nothing.
+/// Whose server-snippet is read.
+#[derive(Clone, Copy)]
+pub struct Author<'a> {
+    /// The scope of its variables.
+    pub scope: char,
+    /// The namespace that pays for its patterns.
+    pub namespace: &'a str,
+}
+
+/// Reads one; `None`: it cannot be carried out, which is said as closing. The inner `None`: it says nothing.
 pub fn read(
-    reader: &mut Reader<'_>,
-    text: &str,
+    to: &mut dyn Speaker,
+    author: Author<'_>,
+    all: Vec<Directive>,
     compiler: &mut Compiler<'_>,
 ) -> Option<Option<ServerSnippet>> {
-    let all = match directives::parse(text) {
-        Ok(all) => all,
-        Err(why) => {
-            close_invalid(reader, NAME, &why);
-            return None;
-        }
-    };
     let protects = !found(NAME, &all).1.is_empty();
     let (places, rest): (Vec<_>, Vec<_>) = all.into_iter().partition(is_location);
-    let mut names = Names::of('s', &rest);
+    let mut names = Names::of(author.scope, &rest);
     let (steps, mut left) = script::read_all(&rest, &mut names, false, compiler);
     let plain: Vec<_> = rest.iter().filter(|one| !script::is_step(one)).cloned().collect();
     let mut lists = Policies::default();
     left.extend(inherited(&plain, &names, &mut lists, places.len()));
     let mut snippet = ServerSnippet::default();
-    let mut script =
-        Script { owner: reader.context.ingress.namespace.to_string(), steps, ..Script::default() };
-    let is_open = say(reader, NAME, left, None);
+    let mut script = Script { owner: author.namespace.to_owned(), steps, ..Script::default() };
+    let is_open = say_to(to, NAME, left, None);
     for place in &places {
-        if !snippet.add(reader, place, &names, &lists, compiler, &mut script) {
+        if !snippet.add(to, place, &names, &lists, compiler, &mut script) {
             return None;
         }
     }
@@ -184,7 +185,7 @@ impl ServerSnippet {
     /// Adds a location; `false`: it cannot be told apart from other paths, and may protect.
     fn add(
         &mut self,
-        reader: &mut Reader<'_>,
+        to: &mut dyn Speaker,
         directive: &Directive,
         names: &Names,
         lists: &Policies,
@@ -200,9 +201,10 @@ impl ServerSnippet {
         };
         let at = match at {
             Ok(at) => at,
-            Err(not) => return say(reader, NAME, vec![Left::of(directive, not)], None),
+            Err(not) => return say_to(to, NAME, vec![Left::of(directive, not)], None),
         };
-        let policies = inherit(lists, &answering(reader, directive, names, compiler), None);
+        let own = answering(to, directive, names, &script.owner, compiler);
+        let policies = inherit(lists, &own, None);
         if let Some(id) = id_of(&policies) {
             script.locations.push(Location { at, policies: id.clone() });
             self.locations.insert(id, Arc::new(policies));
@@ -210,9 +212,18 @@ impl ServerSnippet {
         true
     }
 
-    /// The policies of a path of the host.
-    pub fn inherited_by(&self, own: &Policies) -> Policies {
-        inherit(&self.lists, own, self.script.as_ref().map(|(id, _)| id))
+    /// The policies of a path of the host, where `every` holds for all servers.
+    pub fn inherited_by(own: &Policies, host: Option<&Self>, every: Option<&Self>) -> Policies {
+        let id = |of: Option<&Self>| Some(of?.script.as_ref()?.0.clone());
+        let mut lists = host.map(|host| host.lists.clone()).unwrap_or_default();
+        if let Some(every) = every {
+            join(&mut lists, &every.lists);
+        }
+        let mut merged = inherit(&lists, own, id(host).as_ref());
+        if let Some(id) = id(every) {
+            merged.script.get_or_insert_default().every_server = Some(id);
+        }
+        merged
     }
 
     /// The records that policies of its host name.
@@ -224,9 +235,10 @@ impl ServerSnippet {
 
 /// What a location says: always an answer, since no request of it goes to an endpoint.
 fn answering(
-    reader: &mut Reader<'_>,
+    to: &mut dyn Speaker,
     directive: &Directive,
     of_server: &Names,
+    owner: &str,
     compiler: &mut Compiler<'_>,
 ) -> Policies {
     let block = directive.block.as_deref().unwrap_or_default();
@@ -239,12 +251,11 @@ fn answering(
     let lost = left.iter().find(|one| one.loss != Loss::Nothing);
     if let Some(one) = lost {
         let (inner, why) = (one.directive, one.reason());
-        reader.notes.push(Note::rejected(format!(
-            "annotation {NAME}: line {}: {} is not supported in this location ({why}), so its paths answer 503: replace it \
-             with an Ingress path",
+        to.reject(&format!(
+            "line {}: {} is not supported in this location ({why}), so its paths answer 503: replace it with an Ingress path",
             inner.line,
             shorten(&inner.name)
-        )));
+        ));
         return Policies { denied: Some(503), ..Policies::default() };
     }
     // There are no files: whoever is let in finds nothing.
@@ -256,7 +267,7 @@ fn answering(
         is_unlogged: policies.is_unlogged,
         script: Some(Box::new(Script {
             // Whoever's path it takes the requests from.
-            owner: reader.context.ingress.namespace.to_string(),
+            owner: owner.to_owned(),
             steps,
             ..Script::default()
         })),
@@ -291,19 +302,39 @@ fn inherit(server: &Policies, own: &Policies, script: Option<&PolicyId>) -> Poli
             access.deny.clone_from(&lists.deny);
         }
     }
-    if let Some(rates) = &server.limits {
-        let limits = merged.limits.get_or_insert_default();
-        limits.response_rate = limits.response_rate.or(rates.response_rate);
-        limits.response_rate_after = limits.response_rate_after.or(rates.response_rate_after);
-    }
-    merged.is_unlogged |= server.is_unlogged;
-    if let Some(bytes) = server.proxy.as_ref().and_then(|proxy| proxy.body_buffer_bytes) {
-        merged.proxy.get_or_insert_default().body_buffer_bytes.get_or_insert(bytes);
-    }
+    inherit_values(server, &mut merged);
     if let Some(id) = script {
         merged.script.get_or_insert_default().server = Some(id.clone());
     }
     merged
+}
+
+/// What is inherited value by value.
+fn inherit_values(from: &Policies, to: &mut Policies) {
+    if let Some(rates) = &from.limits {
+        let limits = to.limits.get_or_insert_default();
+        limits.response_rate = limits.response_rate.or(rates.response_rate);
+        limits.response_rate_after = limits.response_rate_after.or(rates.response_rate_after);
+    }
+    to.is_unlogged |= from.is_unlogged;
+    if let Some(bytes) = from.proxy.as_ref().and_then(|proxy| proxy.body_buffer_bytes) {
+        to.proxy.get_or_insert_default().body_buffer_bytes.get_or_insert(bytes);
+    }
+}
+
+/// Puts what is said later in the same server behind what is said before.
+fn join(lists: &mut Policies, later: &Policies) {
+    lists.response_edits.extend(later.response_edits.iter().cloned());
+    headers::order(lists);
+    if let Some(access) = &later.access {
+        let earlier = lists.access.get_or_insert_default();
+        // A list of those who may come in ends with `deny all`.
+        if earlier.allow.is_none() {
+            earlier.allow.clone_from(&access.allow);
+            earlier.deny.extend_from_slice(&access.deny);
+        }
+    }
+    inherit_values(later, lists);
 }
 
 #[cfg(test)]
@@ -357,7 +388,7 @@ mod tests {
             (r#"{"access":{"any":true,"basic":{"realm":"r","users":""}}}"#, false),
         ] {
             let own: Policies = serde_json::from_str(own).unwrap();
-            let access = snippet.inherited_by(&own).access;
+            let access = ServerSnippet::inherited_by(&own, Some(&*snippet), None).access;
             assert_eq!(access.is_some_and(|access| access.allow.is_some()), inherits, "{own:?}");
         }
     }

@@ -1,18 +1,53 @@
 //! The snippets of the main ConfigMap, which need no permission: its author decides about all locations.
 //!
+//! Shape:   [`read`] puts what an auth server is asked into the settings. What is said of all servers and locations of Ingresses
+//!          is [`Common`]: each path has it behind what its own annotations say, as in ingress-nginx's template.
 //! Errors:  what cannot be carried out and may keep somebody out closes every location.
 
-use super::auth;
-use super::say_to;
+use super::names::Names;
+use super::server::{self, Author, MOST_INHERITED_BYTES, ServerSnippet};
 use super::speaker::{OfKey, Speaker};
+use super::values::{Left, Loss};
+use super::{auth, headers, location, say_to, script};
 use crate::patterns::Compiler;
+use crate::shared_policies::id_of;
+use oxigress_core::model::policy::{Policies, PolicyId, Script};
 use oxigress_objects::verdict::Note;
 use oxigress_settings::Settings;
 use oxigress_settings::grammar::directives::{self, Directive};
+use std::sync::Arc;
 
-/// Puts what the snippets of the ConfigMap in namespace `owner` say into the settings.
-pub fn read(settings: &mut Settings, owner: &str, notes: &mut Vec<Note>) {
-    read_auth(settings, owner, notes);
+/// The scope of the variables of all servers.
+const OF_SERVERS: char = 'c';
+/// The scope of the variables of all locations.
+const OF_LOCATIONS: char = 'g';
+
+/// What the ConfigMap's snippets say about all Ingresses.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Common {
+    server: Option<ServerSnippet>,
+    location: Option<EveryLocation>,
+}
+
+/// What is said of all locations.
+#[derive(Clone, Debug, PartialEq)]
+struct EveryLocation {
+    /// The directives that are no steps: what they mean depends on what a location has.
+    plain: Vec<Directive>,
+    names: Names,
+    /// Those that are left out: the headers that they would set are not the client's.
+    withheld: Vec<Directive>,
+    /// The record with the steps; `None`: there are none.
+    script: Option<(PolicyId, Arc<Policies>)>,
+}
+
+/// Reads the snippets of the ConfigMap in namespace `owner`.
+pub fn read(settings: &mut Settings, owner: &str, notes: &mut Vec<Note>) -> Common {
+    let compiler = &mut Compiler::new([]);
+    read_auth(settings, owner, notes, compiler);
+    let (server, names) = read_server(settings, owner, notes, compiler);
+    let location = read_location(settings, owner, notes, compiler, &names);
+    Common { server, location }
 }
 
 /// The directives of a text; `None`: there are none, or they cannot be read, and all is closed.
@@ -26,7 +61,12 @@ fn parse(to: &mut OfKey<'_>, text: &str) -> Option<Vec<Directive>> {
     }
 }
 
-fn read_auth(settings: &mut Settings, owner: &str, notes: &mut Vec<Note>) {
+fn read_auth(
+    settings: &mut Settings,
+    owner: &str,
+    notes: &mut Vec<Note>,
+    compiler: &mut Compiler<'_>,
+) {
     let text = std::mem::take(&mut settings.snippets.auth);
     let access = settings.defaults.policies.access.as_ref();
     let external = access.and_then(|access| access.external.clone());
@@ -38,7 +78,116 @@ fn read_auth(settings: &mut Settings, owner: &str, notes: &mut Vec<Note>) {
         return;
     };
     let Some(all) = parse(&mut to, &text) else { return };
-    let left = auth::apply(&all, None, owner, &mut external, &mut Compiler::new([]));
+    let left = auth::apply(&all, None, owner, &mut external, compiler);
     say_to(&mut to, "auth-snippet", left, None);
     settings.defaults.policies.access.get_or_insert_default().external = Some(external);
 }
+
+/// What is said of all servers, and the variables of it.
+fn read_server(
+    settings: &mut Settings,
+    owner: &str,
+    notes: &mut Vec<Note>,
+    compiler: &mut Compiler<'_>,
+) -> (Option<ServerSnippet>, Names) {
+    let text = settings.snippets.server.clone();
+    let mut to = OfKey { settings, notes, key: "server-snippet" };
+    let all = parse(&mut to, &text).unwrap_or_default();
+    let names = Names::of(OF_SERVERS, &all);
+    let author = Author { scope: OF_SERVERS, namespace: owner };
+    (server::read(&mut to, author, all, compiler).flatten(), names)
+}
+
+fn read_location(
+    settings: &mut Settings,
+    owner: &str,
+    notes: &mut Vec<Note>,
+    compiler: &mut Compiler<'_>,
+    of_servers: &Names,
+) -> Option<EveryLocation> {
+    let text = settings.snippets.location.clone();
+    let mut to = OfKey { settings, notes, key: "location-snippet" };
+    let all = parse(&mut to, &text)?;
+    let mut names = Names::of(OF_LOCATIONS, &all);
+    names.learn(of_servers);
+    // Some Ingress may have a rewrite-target.
+    let (steps, mut left) = script::read_all(&all, &mut names, true, compiler);
+    let plain: Vec<_> = all.iter().filter(|one| !script::is_step(one)).cloned().collect();
+    let mut alone = Policies::default();
+    left.extend(location::apply_plain(&plain, &names, &mut alone));
+    left.extend(too_much(&plain, &alone));
+    let is_lost = |one: &&Left<'_>| one.loss == Loss::AsNamed;
+    let withheld = left.iter().filter(is_lost).map(|one| one.directive.clone()).collect();
+    say_to(&mut to, "configuration-snippet", left, None);
+    let script = (!steps.is_empty()).then(|| {
+        let script = Script { owner: owner.to_owned(), steps, ..Script::default() };
+        let policies = Policies { script: Some(Box::new(script)), ..Policies::default() };
+        id_of(&policies).map(|id| (id, Arc::new(policies)))
+    });
+    Some(EveryLocation { plain, names, withheld, script: script.flatten() })
+}
+
+/// What every path of all Ingresses cannot have.
+fn too_much<'d>(plain: &'d [Directive], alone: &Policies) -> Option<Left<'d>> {
+    let left = |directive, why| Left { directive, why: Some(why), loss: Loss::Protection };
+    if let Some(directive) = plain.iter().find(|one| one.name == "satisfy") {
+        return Some(left(directive, "it could open paths of Ingresses".to_owned()));
+    }
+    let bytes = serde_json::to_vec(alone).map_or(0, |json| json.len());
+    let first = plain.first().filter(|_| bytes > MOST_INHERITED_BYTES)?;
+    let why = format!(
+        "{bytes} bytes of settings for every path, at most {MOST_INHERITED_BYTES} are taken"
+    );
+    Some(left(first, why))
+}
+
+impl Common {
+    /// Whether they say nothing.
+    pub fn is_silent(&self) -> bool {
+        self.server.is_none() && self.location.is_none()
+    }
+
+    /// The policies of a path of an Ingress, on a host with this server-snippet; `None`: they are its own.
+    pub fn of_path(&self, own: &Policies, host: Option<&ServerSnippet>) -> Option<Policies> {
+        let every = self.server.as_ref();
+        let own = match &self.location {
+            Some(location) => location.applied(own),
+            None if host.is_none() && every.is_none() => return None,
+            None => own.clone(),
+        };
+        Some(ServerSnippet::inherited_by(&own, host, every))
+    }
+
+    /// The records that the policies of a path name.
+    pub fn records(&self) -> impl Iterator<Item = (PolicyId, Arc<Policies>)> + '_ {
+        let of_servers = self.server.iter().flat_map(ServerSnippet::records);
+        let location = self.location.iter().filter_map(|location| location.script.clone());
+        of_servers.chain(location)
+    }
+}
+
+impl EveryLocation {
+    /// The policies of a path with these behind them.
+    fn applied(&self, own: &Policies) -> Policies {
+        let mut policies = own.clone();
+        let access = own.access.as_ref();
+        // Where one of all is enough, a list could only let in whom the others keep out.
+        let has_another = access.is_some_and(|access| {
+            access.any && (access.external.is_some() || access.basic.is_some())
+        });
+        let is_taken = |one: &&Directive| !has_another || !matches!(&*one.name, "allow" | "deny");
+        let plain: Vec<_> = self.plain.iter().filter(is_taken).cloned().collect();
+        let left = location::apply_plain(&plain, &self.names, &mut policies);
+        let is_lost = left.iter().any(|one| one.loss == Loss::Protection);
+        if is_lost || !headers::withhold_all(&self.withheld, &mut policies) {
+            policies.denied = Some(503);
+        }
+        if let Some((id, _)) = &self.script {
+            policies.script.get_or_insert_default().every_location = Some(id.clone());
+        }
+        policies
+    }
+}
+
+#[cfg(test)]
+mod tests;

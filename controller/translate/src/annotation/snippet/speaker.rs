@@ -10,6 +10,8 @@ pub trait Speaker {
     fn remark(&mut self, what: &str);
     /// Says what is ignored.
     fn warn(&mut self, what: &str);
+    /// Says what is answered with 503.
+    fn reject(&mut self, what: &str);
     /// Closes all that the snippet holds for.
     fn close(&mut self, why: &str, remedy: &str);
 }
@@ -29,6 +31,10 @@ impl Speaker for OfAnnotation<'_, '_> {
 
     fn warn(&mut self, what: &str) {
         self.reader.warn(self.name, what);
+    }
+
+    fn reject(&mut self, what: &str) {
+        self.reader.notes.push(Note::rejected(format!("annotation {}: {what}", self.name)));
     }
 
     fn close(&mut self, why: &str, remedy: &str) {
@@ -53,6 +59,10 @@ impl Speaker for OfKey<'_> {
 
     fn warn(&mut self, what: &str) {
         self.notes.push(Note::warning(format!("data.{}: {what}", self.key)));
+    }
+
+    fn reject(&mut self, what: &str) {
+        self.warn(what);
     }
 
     fn close(&mut self, why: &str, remedy: &str) {

@@ -1,9 +1,10 @@
-//! What a host's paths have of its server-snippet.
+//! What a host's paths have of its server-snippet, and of the ConfigMap's snippets.
 
-use super::Merge;
-use crate::annotation::ServerSnippet;
+use super::{Merge, Winner};
+use crate::annotation::{Common, ServerSnippet};
+use crate::backend::spec::BackendSpec;
 use crate::host::owner::Owner;
-use oxigress_core::model::policy::Policies;
+use oxigress_core::model::policy::{Policies, PolicyId};
 use oxigress_objects::Key;
 use oxigress_objects::verdict::Note;
 use std::collections::BTreeMap;
@@ -12,31 +13,59 @@ use std::sync::Arc;
 /// The server-snippet of the oldest Ingress of the host's owner that has one.
 pub(super) struct OfServer<'a> {
     snippet: Option<(&'a Key, Arc<ServerSnippet>)>,
+    common: &'a Common,
     /// By address, as rules share their policies.
     known: BTreeMap<*const Policies, (Arc<Policies>, Arc<Policies>)>,
 }
 
 impl<'a> OfServer<'a> {
-    pub fn new(owner: &Owner<'a>) -> Self {
+    pub fn new(owner: &Owner<'a>, common: &'a Common) -> Self {
         let mut all = owner.settings();
         let snippet = all.find_map(|(by, settings)| Some((&by.key, settings.server.clone()?)));
-        OfServer { snippet, known: BTreeMap::new() }
+        OfServer { snippet, common, known: BTreeMap::new() }
     }
 
     /// The policies of a path with what it inherits.
     pub fn inherited(&mut self, own: &Arc<Policies>) -> Arc<Policies> {
-        let Some((_, snippet)) = &self.snippet else { return own.clone() };
+        if self.snippet.is_none() && self.common.is_silent() {
+            return own.clone();
+        }
         let known = self.known.entry(Arc::as_ptr(own));
         // The own ones stay, so that no others get their address.
-        let (_, inherited) =
-            known.or_insert_with(|| (own.clone(), Arc::new(snippet.inherited_by(own))));
+        let (_, inherited) = known.or_insert_with(|| {
+            let host = self.snippet.as_ref().map(|(_, snippet)| &**snippet);
+            let all = self.common.of_path(own, host);
+            (own.clone(), all.map_or_else(|| own.clone(), Arc::new))
+        });
         inherited.clone()
     }
 }
 
 impl<'a> Merge<'a> {
+    /// Policies of one rule, and the backends that they name.
+    pub(super) fn take_policies(
+        &mut self,
+        winner: &Winner<'a>,
+        id: Option<&PolicyId>,
+        policies: Arc<Policies>,
+    ) {
+        let Some(id) = id else { return };
+        let urls = crate::ingress::urls(&policies);
+        self.merged.urls.extend(urls.map(|url| (url.clone(), winner.by.key.clone())));
+        let errors = policies.errors.as_ref().and_then(|errors| errors.backend.as_ref());
+        if (policies.fallback.is_some() || errors.is_some())
+            && let Some(leads) = winner.by.fallback()
+        {
+            self.lead(leads.backend.clone(), BackendSpec::shared(leads), winner.by, "");
+        }
+        self.merged.policies.insert(id.clone(), policies);
+    }
+
     /// Takes the records of the server over, and says to younger Ingresses that theirs have no effect.
     pub(super) fn take_server(&mut self, server: &OfServer<'a>) {
+        if !server.known.is_empty() {
+            self.merged.policies.extend(server.common.records());
+        }
         let Some((key, snippet)) = &server.snippet else { return };
         self.merged.policies.extend(snippet.records());
         let all = self.view.owner.settings();

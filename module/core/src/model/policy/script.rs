@@ -21,6 +21,12 @@ pub struct Script {
     /// the rule answers 503.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server: Option<PolicyId>,
+    /// The same of all servers: its steps come after those of `server`, and its locations stand behind that one's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub every_server: Option<PolicyId>,
+    /// Policies whose steps come after these, of all locations. Without a record the rule answers 503.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub every_location: Option<PolicyId>,
     /// Of a server, and of its locations: the namespace that pays for its patterns.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub owner: String,
