@@ -3,6 +3,7 @@
 //! A change is translated at once; while a request is in flight, changes gather and go out together.
 
 mod changes;
+mod ports;
 mod start;
 
 pub use start::run;
@@ -28,6 +29,7 @@ use oxigress_telemetry::Telemetry;
 use oxigress_translate::pace::Pace;
 use oxigress_translate::pace::price::Prices;
 use oxigress_translate::{Reviews, Translator, WithheldItem};
+use ports::PortPace;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::pin::Pin;
@@ -103,6 +105,8 @@ struct Controller {
     conf_served: PathBuf,
     /// Until then the first publication waits for that file.
     conf_by: Option<Instant>,
+    /// When ports that ListenerSets alone ask for are opened.
+    port_pace: PortPace,
     /// How long changes take from the provider until nginx serves them.
     live: ChangeToLive,
     /// The task that exports spans of requests.
@@ -151,6 +155,8 @@ impl Controller {
                 }
                 () = tokio::time::sleep_until(self.answers_by.unwrap_or(look_at)),
                     if self.answers_by.is_some() => self.answers_by = None,
+                () = tokio::time::sleep_until(self.port_pace.due_at()),
+                    if self.translator.has_pending_ports() => self.update(&Changed::default()),
                 () = conf_arrival.next(), if self.conf_by.is_some() => self.look_at_conf(),
                 () = tokio::time::sleep_until(self.conf_by.unwrap_or(look_at)),
                     if self.conf_by.is_some() =>
@@ -452,7 +458,9 @@ impl Controller {
 
     fn translate(&mut self, changed: &Changed) {
         let start = Instant::now();
+        self.port_pace.hold(&mut self.translator);
         let (patch, verdicts) = self.translator.update(&self.world, changed);
+        self.port_pace.note(&mut self.translator, !self.has_all);
         tracing::debug!("translated in {:.1} ms", start.elapsed().as_secs_f64() * 1e3);
         let acceptances = self.translator.take_acceptances();
         let wanted = self.translator.take_statuses();

@@ -1,5 +1,6 @@
 //! Wires the parts of the controller role and starts its loop.
 
+use super::ports::PortPace;
 use super::{Connection, Controller};
 use crate::flags::{DASHBOARD, Flags};
 use crate::metrics::{ChangeToLive, Metrics};
@@ -78,6 +79,7 @@ pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
         watch_health,
         conf_served,
         conf_by: None,
+        port_pace: PortPace::new(),
         live: ChangeToLive::default(),
         telemetry,
         reporter: status.as_ref().map(Status::reporter),

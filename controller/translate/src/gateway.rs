@@ -25,6 +25,7 @@ mod listener;
 mod listener_set;
 mod memo;
 mod merge;
+mod opened;
 mod policies;
 mod ports;
 mod protocol;
@@ -49,6 +50,7 @@ pub use left::Left;
 pub use listener::MAX_LISTENERS;
 pub use memo::Memo;
 pub use policies::{name_one_of, references as references_of_policy, that_name};
+pub use protocol::Protocol;
 pub use review::{Admitted, NewListeners, OwnListeners, RouteHosts, Standing};
 pub use target::protocol_of;
 pub use tls_policy::{authorities_of, services};
@@ -99,8 +101,10 @@ pub struct Built {
     pub sessions: BTreeMap<SessionPlace, SessionRoute>,
     /// The server names that routes ask for.
     pub session_hosts: BTreeSet<HostPattern>,
-    /// Ports of nginx beside those of Ingresses.
+    /// Ports of nginx that listeners ask for, beside those of Ingresses.
     pub ports: BTreeMap<StreamPort, Listener>,
+    /// Those that nginx.conf has, also of listeners that are gone; others wait for a reload.
+    pub opened: BTreeMap<StreamPort, Listener>,
     /// Addresses that Gateways have for themselves.
     pub addresses: BTreeSet<IpAddr>,
     /// The Secrets that listeners name for their certificates and may show, how many do, and whose they are.
@@ -193,7 +197,7 @@ pub fn build(
     let mut old = memo.replace(world);
     let classes = gateways::classes(options, &world.gateway_api, &mut built);
     if classes.is_empty() {
-        *memo = Memo::default();
+        memo.forget_all();
         return built;
     }
     let mut gateways = gateways::gateways(world, options, &classes, old.left.as_ref(), &mut built);
@@ -243,14 +247,15 @@ pub fn build(
     built
 }
 
-/// Reads what Gateways say about TLS toward clients and endpoints; answers the hosts of their listeners, also of those that it
-/// closes.
+/// Opens ports and reads what Gateways say about TLS toward clients and endpoints; answers the hosts of their listeners, also of
+/// those that it closes.
 fn read_tls(
     world: &World,
     gateways: &mut state::Gateways<'_>,
     memo: &mut Memo,
     built: &mut Built,
 ) -> isolation::Listeners {
+    memo.opened.settle(gateways, built);
     let listeners = isolation::Listeners::of(gateways);
     frontend::apply(world, gateways, &mut memo.client_authorities, built);
     identity::apply(world, gateways, built);

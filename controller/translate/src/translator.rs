@@ -429,7 +429,10 @@ impl Translator {
         };
         let settings = oxigress_core::model::Settings {
             default_backend: default_backend.filter(has_endpoints).cloned(),
-            listener_ports: self.gateways.ports.keys().filter_map(tcp).collect(),
+            listener_ports: {
+                let Built { ports, opened, .. } = &self.gateways;
+                ports.keys().chain(opened.keys()).filter_map(tcp).collect()
+            },
             listener_addresses: self.gateways.addresses.clone(),
             ..self.settings.published()
         };

@@ -4,7 +4,7 @@ use super::Built;
 use super::identity;
 use super::protocol::Protocol;
 use super::state::{Home, ListenerState};
-use super::status::{accepted, programmed};
+use super::status::{accepted, pending, programmed};
 use super::target::is_granted;
 use crate::Options;
 use oxigress_core::model::{CertificateId, HostPattern};
@@ -177,6 +177,7 @@ pub fn listener_status(listener: &ListenerState<'_>) -> ListenerStatus {
         (Some(conflict), _) => {
             Condition::no("Programmed", conflict.reason, conflict.message.clone())
         }
+        (None, true) if listener.is_pending => pending(),
         (None, true) => programmed(),
         (None, false) => Condition::no("Programmed", "Invalid", "the listener is not valid"),
     };

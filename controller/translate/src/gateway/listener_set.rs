@@ -191,6 +191,9 @@ pub fn finish(state: &GatewayState<'_>, built: &mut Built) -> usize {
             false => Vec::new(),
         };
         let standing = all.iter().filter(|listener| listener.is_serving()).count();
+        let pending = all.iter().filter(|listener| listener.is_serving() && listener.is_pending);
+        let is_programmed =
+            if pending.count() < standing { programmed() } else { status::pending() };
         let no = |reason, message: &str| {
             let of = |name| Condition::no(name, reason, message);
             vec![of("Accepted"), of("Programmed")]
@@ -210,9 +213,12 @@ pub fn finish(state: &GatewayState<'_>, built: &mut Built) -> usize {
             }
             Place::Shared | Place::Own(_) if standing < all.len() => {
                 let message = "not every listener is valid".into();
-                vec![Condition { message, reason: "ListenersNotValid", ..accepted() }, programmed()]
+                vec![
+                    Condition { message, reason: "ListenersNotValid", ..accepted() },
+                    is_programmed,
+                ]
             }
-            Place::Shared | Place::Own(_) => vec![accepted(), programmed()],
+            Place::Shared | Place::Own(_) => vec![accepted(), is_programmed],
         };
         count += usize::from(conditions.iter().any(|one| one.name == "Accepted" && one.holds));
         let listeners = all.into_iter().map(listener_status).collect();

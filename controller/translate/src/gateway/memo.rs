@@ -6,6 +6,7 @@
 
 use super::grants::{self, ChangedGrants};
 use super::left::Left;
+use super::opened::Opened;
 use super::policies::{self, Ask, Named};
 use super::rank::{Age, ByAge, Rank, Ranked};
 use super::room::{Meeting, Room};
@@ -45,6 +46,8 @@ pub struct Memo {
     pub client_authorities: Authorities,
     /// The Policies that routes name.
     pub policies: policies::Known,
+    /// The ports that nginx.conf has.
+    pub opened: Opened,
     /// What listeners of guests leave, if that was told already of the world that is built.
     pub left: Option<Arc<Left>>,
 }
@@ -139,7 +142,15 @@ impl Memo {
         self.patterns = std::mem::take(&mut old.patterns);
         self.authorities = std::mem::take(&mut old.authorities);
         self.client_authorities = std::mem::take(&mut old.client_authorities);
+        self.opened = std::mem::take(&mut old.opened);
         old
+    }
+
+    /// Forgets everything, since no Gateway is ours.
+    pub fn forget_all(&mut self) {
+        let is_held = self.opened.is_held;
+        *self = Memo::default();
+        self.opened.is_held = is_held;
     }
 
     /// Forgets what comes of routes and hosts, since settings have changed.

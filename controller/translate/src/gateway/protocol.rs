@@ -130,6 +130,15 @@ impl Protocol {
         }
     }
 
+    /// The port of nginx that a listener asks for beside those of the flags; `None`: it needs none of its own, or cannot have it.
+    pub fn own_port(options: &Options, spec: &Listener) -> Option<StreamPort> {
+        let protocol = Protocol::of(spec).ok()?;
+        let port = protocol.port(options, spec).ok()?;
+        let is_of_flags = [options.http_port, options.tls_port].contains(&port.get());
+        let at = protocol.at(port);
+        (!is_of_flags || protocol == Protocol::Udp).then_some(at)
+    }
+
     /// The port that clients reach: 80 and 443 are those of the flags.
     pub fn number(self, options: &Options, spec: &Listener) -> Option<NonZeroU16> {
         let number = u16::try_from(spec.port).ok()?;

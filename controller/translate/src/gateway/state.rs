@@ -123,6 +123,8 @@ pub struct ListenerState<'w> {
     pub clients: Option<TlsPolicy>,
     /// What it shows to endpoints over TLS.
     pub identity: Option<Arc<Pair>>,
+    /// Its port is not open yet.
+    pub is_pending: bool,
     /// Why it stands and lets nobody in: what clients show cannot be checked.
     pub closed: Option<Condition>,
 }
@@ -172,6 +174,7 @@ impl<'w> ListenerState<'w> {
             leaves: None,
             clients: None,
             identity: None,
+            is_pending: false,
             closed: None,
         }
     }

@@ -72,6 +72,12 @@ pub fn programmed() -> Condition {
     Condition::yes("Programmed", "Programmed")
 }
 
+/// Of a listener whose port is not open yet, and of a ListenerSet that has no other ones.
+pub fn pending() -> Condition {
+    let why = "ports that ListenerSets alone ask for are opened and closed once a minute, since nginx reloads for them";
+    Condition::no("Programmed", "Pending", why)
+}
+
 /// Notes what a status is to say, and says the same to whoever reads the log.
 pub fn put(kind: Kind, key: &Key, generation: i64, content: Content, built: &mut Built) {
     let object = ObjectRef::new(kind, key.clone());

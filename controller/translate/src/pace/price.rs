@@ -52,6 +52,8 @@ const LISTENER: u64 = 4_000;
 const ATTACHING: u64 = 5_000;
 /// What finding the owner of a place costs, for the review of a route.
 const PLACE_OF_REVIEW: u64 = 4_000;
+/// What a new port of a ListenerSet costs: nginx reloads for it, which everybody's connections feel.
+const RELOAD: u64 = 500_000_000;
 /// What choosing a certificate for a host again costs.
 const HOST: u64 = 20_000;
 

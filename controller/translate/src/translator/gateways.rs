@@ -10,6 +10,7 @@ use oxigress_core::model::{
     BackendId, HostPattern, ListenerHost, Server, SessionPlace, SessionRoute, StreamPort,
 };
 use oxigress_core::wire::native::Patch;
+use oxigress_objects::gateway as objects;
 use oxigress_objects::gateway_status::Wanted;
 use oxigress_objects::{Changed, Key, Kind, ObjectRef, World};
 use oxigress_settings::conf_input::Listener;
@@ -26,6 +27,27 @@ impl Translator {
     /// What the status of objects of the Gateway API is to say.
     pub fn statuses(&self) -> &BTreeMap<ObjectRef, Wanted> {
         &self.gateways.statuses
+    }
+
+    /// Whether ports that ListenerSets alone ask for, or ask for no more, wait for a reload.
+    pub fn has_pending_ports(&self) -> bool {
+        self.gateways.ports != self.gateways.opened
+    }
+
+    /// Says for the next update whether such ports have to wait.
+    pub fn hold_ports(&mut self, is_held: bool) {
+        self.gateway_memo.opened.is_held = is_held;
+    }
+
+    /// Whether some of them were opened or closed since this was last asked.
+    pub fn take_opened_for_sets(&mut self) -> bool {
+        std::mem::take(&mut self.gateway_memo.opened.is_for_sets)
+    }
+
+    /// Whether nginx has to reload for a listener's port.
+    pub(crate) fn opens_port(&self, listener: &objects::Listener) -> bool {
+        let port = gateway::Protocol::own_port(&self.options, listener);
+        port.is_some_and(|port| !self.gateways.opened.contains_key(&port))
     }
 
     /// Builds what is served of the Gateway API, if `changed` or one of the `hosts` of Ingresses touches it. Adds the backends
@@ -94,7 +116,9 @@ impl Translator {
         hosts: &BTreeSet<HostPattern>,
     ) -> bool {
         let now = &self.gateways;
-        if !changed.gateway_api.is_empty() {
+        if !changed.gateway_api.is_empty()
+            || (self.has_pending_ports() && !self.gateway_memo.opened.is_held)
+        {
             return true;
         }
         if now.statuses.is_empty() {
@@ -184,7 +208,7 @@ impl Translator {
         backends.extend(old.backends.keys().filter(|id| !built.backends.contains_key(id)).cloned());
         let urls = old.urls.keys().chain(built.urls.keys());
         backends.extend(urls.filter(|id| old.urls.get(*id) != built.urls.get(*id)).cloned());
-        self.is_new_conf_input |= old.ports != built.ports;
+        self.is_new_conf_input |= old.opened != built.opened;
         self.put_statuses(&old, &built);
         self.separate_tls(&gone);
         let mut hosts = BTreeSet::new();
@@ -243,7 +267,7 @@ impl Translator {
 
     /// The listeners of Gateways beside those of TCP and UDP services, which come first.
     pub(super) fn gateway_listeners(&self) -> impl Iterator<Item = (StreamPort, Listener)> {
-        self.gateways.ports.iter().map(|(port, listener)| (*port, *listener))
+        self.gateways.opened.iter().map(|(port, listener)| (*port, *listener))
     }
 }
 

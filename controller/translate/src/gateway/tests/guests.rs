@@ -199,3 +199,82 @@ fn the_review_of_a_route_attaches_no_other_routes() {
     let said = bench.translator.review_route(&bench.world, (&id, &own), reviews, Instant::now());
     assert!(said.denial.is_some_and(|said| said.contains("belongs to namespace shop")));
 }
+
+/// A set of a namespace with a TCP listener on each of these ports, at the Gateway of [`bench`].
+fn ports_of(namespace: &str, ports: &[u16]) -> Seen {
+    let listener =
+        |port: &u16| json!({"name": format!("l{port}"), "port": port, "protocol": "TCP"});
+    let listeners: Vec<_> = ports.iter().map(listener).collect();
+    let parent = json!({"name": "g0", "namespace": "infra"});
+    let id = ObjectRef::new(Kind::ListenerSet, Key::new(namespace, "ports"));
+    let spec = json!({"parentRef": parent, "listeners": listeners});
+    (id, Some(Object::ListenerSet(resource(2, spec))))
+}
+
+impl Bench {
+    /// The ports that nginx.conf is to have, if they are others than when this was last asked.
+    fn new_ports(&mut self) -> Option<Vec<String>> {
+        let input = self.translator.take_conf_input()?;
+        Some(input.listeners.keys().map(ToString::to_string).collect())
+    }
+
+    /// What is said of a set and of its first listener about their being programmed.
+    fn programmed(&self, namespace: &str) -> Vec<&str> {
+        let id = ObjectRef::new(Kind::ListenerSet, Key::new(namespace, "ports"));
+        let Content::ListenerSet { conditions, listeners } =
+            &self.translator.statuses()[&id].content
+        else {
+            panic!("{id}")
+        };
+        let all = conditions.iter().chain(&listeners[0].conditions);
+        all.filter(|one| one.name == "Programmed").map(|one| one.reason).collect()
+    }
+}
+
+#[test]
+fn ports_of_sets_wait_while_they_are_held_and_those_of_gateways_do_not() {
+    let mut bench = bench();
+    bench.translator.hold_ports(false);
+    bench.see([ports_of("team", &[9_001])]);
+    assert_eq!(bench.new_ports().unwrap(), ["tcp/9001"]);
+    assert!(bench.translator.take_opened_for_sets());
+    bench.translator.hold_ports(true);
+    for n in 0..20_u16 {
+        bench.see([ports_of("evil", &[9_002 + n % 2])]);
+    }
+    bench.see([ports_of("team", &[9_004])]);
+    assert_eq!(bench.new_ports(), None);
+    assert!(bench.translator.has_pending_ports());
+    assert_eq!(bench.programmed("evil"), ["Pending", "Pending"]);
+    // A Gateway's is opened at once, and all that waits with it; what nobody asks for is closed.
+    let all = json!({"namespaces": {"from": "All"}});
+    let tcp = json!([{"name": "tcp", "port": 9_100, "protocol": "TCP"}]);
+    let spec = json!({"gatewayClassName": "c", "listeners": tcp, "allowedListeners": all});
+    let id = ObjectRef::new(Kind::Gateway, Key::new("infra", "g0"));
+    bench.see([(id, Some(Object::Gateway(resource(0, spec))))]);
+    assert_eq!(bench.new_ports().unwrap(), ["tcp/9003", "tcp/9004", "tcp/9100"]);
+    assert!(!bench.translator.take_opened_for_sets());
+    assert_eq!(bench.programmed("evil"), ["Programmed", "Programmed"]);
+    // Others are opened as soon as they are no longer held, whatever changes.
+    bench.see([ports_of("evil", &[9_005])]);
+    assert_eq!(bench.new_ports(), None);
+    bench.translator.hold_ports(false);
+    bench.see([]);
+    assert_eq!(bench.new_ports().unwrap(), ["tcp/9004", "tcp/9005", "tcp/9100"]);
+    assert!(bench.translator.take_opened_for_sets() && !bench.translator.has_pending_ports());
+}
+
+#[test]
+fn a_port_that_nginx_reloads_for_is_charged_to_the_namespace_of_the_set() {
+    let mut bench = bench();
+    let price = |bench: &Bench, ports: &[u16]| {
+        let (id, object) = ports_of("evil", ports);
+        let (translator, world) = (&bench.translator, &bench.world);
+        let prices = crate::pace::price::Prices { translator, world };
+        prices.of_reading(&id, &object.unwrap())
+    };
+    assert!(price(&bench, &[9_001, 9_002]) > 500_000_000);
+    assert!(price(&bench, &[80]) < 10_000_000, "a port that is there");
+    bench.see([ports_of("team", &[9_001])]);
+    assert!(price(&bench, &[9_001]) < 10_000_000, "a port that another set has");
+}

@@ -2,7 +2,7 @@
 
 use super::{
     ATTACHING, BYTE_OF_FILTERS, CERTIFICATE, HOST, INGRESS, LISTENER, PLACE, PLACE_OF_REVIEW,
-    Prices, ROUTE_RULE, RULE, bytes_of_policy,
+    Prices, RELOAD, ROUTE_RULE, RULE, bytes_of_policy,
 };
 use crate::gateway::{self, Admitted, OwnListeners, intersection};
 use oxigress_core::model::HostPattern;
@@ -75,7 +75,14 @@ impl Prices<'_> {
             && old.is_some_and(|old| old.parent_ref == new.parent_ref);
         let object = ObjectRef::new(Kind::ListenerSet, key.clone());
         let listeners = (old.map(|old| old.listeners.as_slice()), new.listeners.as_slice());
-        self.price_of_listeners(&object, is_known, listeners)
+        let own = self.price_of_listeners(&object, is_known, listeners);
+        let has_it = |of: &&Listener| {
+            let mut old = old.into_iter().flat_map(|old| &old.listeners);
+            old.any(|old| (old.port, &old.protocol) == (of.port, &of.protocol))
+        };
+        let mut ports = new.listeners.iter().filter(|listener| !has_it(listener));
+        let opens = ports.any(|listener| self.translator.opens_port(listener));
+        own.saturating_add(if opens { RELOAD } else { 0 })
     }
 
     /// What the listeners of an object cost.
