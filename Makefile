@@ -109,6 +109,10 @@ soak: build failpoints kubernetes ## the long proofs, written down in docs/soak.
 bench: build $(if $(findstring peers,$(OXIGRESS_BENCH)),kubernetes ingress-nginx) ## measure against the budgets of the design
 	$(CARGO) run -p oxigress-bench --release
 
+.PHONY: dashboard-look
+dashboard-look: build ## the dashboard in headless Chromium: screenshots, axe, keys, 10,000 Ingresses; needs Node.js
+	@tests/dashboard/look
+
 .PHONY: image
 image: build ## as root: a container image of target/dist, tried; BASE=NAME@sha256:... for another base
 	@nginx-build/image/build

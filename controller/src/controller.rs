@@ -221,7 +221,7 @@ impl Controller {
             snapshot: self.translator.snapshot(),
             verdicts: self.translator.verdicts(),
             writes: &writes,
-            changes: &self.live.recent(),
+            changes: &self.live.recent(Instant::now()),
         });
     }
 

@@ -3,7 +3,7 @@
 use crate::rows;
 use oxigress_core::model::Snapshot;
 use oxigress_objects::World;
-use oxigress_objects::verdict::Verdicts;
+use oxigress_objects::verdict::{Severity, Verdicts};
 use oxigress_publish::Writes;
 use serde_json::{Value, json};
 use std::time::SystemTime;
@@ -47,8 +47,17 @@ pub struct View<'v> {
     pub verdicts: &'v Verdicts,
     /// What became of writes to nginx.
     pub writes: &'v Writes,
-    /// How long the last changes took until they were live, in seconds, the newest last.
-    pub changes: &'v [f64],
+    /// The last changes, the newest last.
+    pub changes: &'v [LiveChange],
+}
+
+/// A change that became live.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LiveChange {
+    /// How long ago it became live, in seconds.
+    pub ago_seconds: f64,
+    /// How long it took until it was live, in seconds.
+    pub seconds: f64,
 }
 
 impl DashboardQuery {
@@ -68,7 +77,10 @@ fn seconds(at: Option<SystemTime>) -> Option<u64> {
 
 fn numbers(view: &View<'_>) -> Value {
     let View { world, snapshot, verdicts, writes, changes } = view;
+    let of = |severity| verdicts.values().filter(|verdict| verdict.severity == severity).count();
+    let change = |one: &LiveChange| json!({"ago_seconds": one.ago_seconds, "seconds": one.seconds});
     json!({
+        "version": env!("CARGO_PKG_VERSION"),
         "ingresses": world.ingresses.len(),
         "services": world.services.len(),
         "hosts": snapshot.servers.len(),
@@ -77,6 +89,11 @@ fn numbers(view: &View<'_>) -> Value {
         "endpoints": snapshot.endpoints.values().map(|set| set.as_slice().len()).sum::<usize>(),
         "certificates": snapshot.names.len(),
         "findings": verdicts.len(),
+        "severities": {
+            "rejected": of(Severity::Rejected),
+            "warnings": of(Severity::Warning),
+            "notes": of(Severity::Note),
+        },
         "writes": {
             "applied": writes.applied,
             "refused": writes.refused,
@@ -84,6 +101,6 @@ fn numbers(view: &View<'_>) -> Value {
             "is_last_applied": writes.is_last_applied,
             "applied_at": seconds(writes.applied_at),
         },
-        "changes": changes,
+        "changes": changes.iter().map(change).collect::<Vec<_>>(),
     })
 }

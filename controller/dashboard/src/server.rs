@@ -1,6 +1,7 @@
 //! The HTTP of the dashboard: the page, its JSON, and the events that keep it live.
 
 use crate::access::{Access, COOKIE_NAME};
+use crate::page;
 use crate::query::{DashboardQuery, Kind};
 use crate::rows::MOST;
 use crate::traffic;
@@ -83,12 +84,10 @@ impl Dashboard {
         if let ("/", Some(token)) = (head.uri.path(), token) {
             return remember(&token);
         }
+        if let Some(file) = page::file(head.uri.path()) {
+            return typed(file.kind, Bytes::from_static(file.content.as_bytes()));
+        }
         let kind = match head.uri.path() {
-            "/" => return file("text/html; charset=utf-8", include_str!("page/index.html")),
-            "/app.css" => return file("text/css; charset=utf-8", include_str!("page/app.css")),
-            "/app.js" => {
-                return file("text/javascript; charset=utf-8", include_str!("page/app.js"));
-            }
             "/events" => return events(self),
             "/api/overview" => return json_of(self.overview().await),
             "/api/backend" => return self.statistics(query.get("id").unwrap_or_default()).await,
@@ -210,10 +209,6 @@ fn remember(token: &str) -> Response<Body> {
 
 fn json_of(value: Value) -> Response<Body> {
     typed("application/json", Bytes::from(value.to_string()))
-}
-
-fn file(kind: &'static str, content: &'static str) -> Response<Body> {
-    typed(kind, Bytes::from_static(content.as_bytes()))
 }
 
 fn text(status: StatusCode, content: impl Into<String>) -> Response<Body> {

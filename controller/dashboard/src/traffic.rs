@@ -20,7 +20,8 @@ pub async fn sample(configuration: &Path, status: &Path, routes: u64) -> Value {
     let page =
         get(status, "/nginx_status").await.map(|page| String::from_utf8_lossy(&page).into_owned());
     let mut target = format!("/metrics?per_host=false&status_classes=true&exclude={OTHERS}");
-    if routes > MOST_ROUTES {
+    let is_timed = routes <= MOST_ROUTES;
+    if !is_timed {
         target += ",request_duration_seconds";
     }
     let counted =
@@ -32,6 +33,7 @@ pub async fn sample(configuration: &Path, status: &Path, routes: u64) -> Value {
         "workers": live.get("workers").and_then(Value::as_array).map(Vec::len),
         "last_error": live.get("last_error"),
         "connections": page.ok().and_then(|page| connections(&page)),
+        "is_timed": is_timed,
         "requests": counted.ok().map(|text| totals(&text)),
     })
 }

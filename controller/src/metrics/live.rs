@@ -4,6 +4,7 @@
 //! Units:   seconds, as Prometheus wants them.
 
 use oxigress_core::metrics::number;
+use oxigress_dashboard::LiveChange;
 use std::collections::VecDeque;
 use std::fmt::Write;
 use std::time::Duration;
@@ -26,8 +27,8 @@ pub struct ChangeToLive {
     /// By bound, each by itself; the last is what is longer than all.
     counts: [u64; BOUNDS.len() + 1],
     sum: f64,
-    /// The last ones, in seconds, the newest last.
-    recent: VecDeque<f64>,
+    /// When the last ones became live, and how long they took; the newest last.
+    recent: VecDeque<(Instant, Duration)>,
 }
 
 impl ChangeToLive {
@@ -50,11 +51,11 @@ impl ChangeToLive {
             return;
         }
         for at in std::mem::take(&mut self.under_way) {
-            self.count(now.saturating_duration_since(at));
+            self.count(now, now.saturating_duration_since(at));
         }
     }
 
-    fn count(&mut self, took: Duration) {
+    fn count(&mut self, now: Instant, took: Duration) {
         let seconds = took.as_secs_f64();
         let place = BOUNDS.iter().position(|bound| seconds <= *bound).unwrap_or(BOUNDS.len());
         if let Some(count) = self.counts.get_mut(place) {
@@ -64,12 +65,16 @@ impl ChangeToLive {
         if self.recent.len() == RECENT {
             self.recent.pop_front();
         }
-        self.recent.push_back(seconds);
+        self.recent.push_back((now, took));
     }
 
-    /// How long the last changes took, in seconds, the newest last.
-    pub fn recent(&self) -> Vec<f64> {
-        self.recent.iter().copied().collect()
+    /// The last changes as they are now, the newest last.
+    pub fn recent(&self, now: Instant) -> Vec<LiveChange> {
+        let change = |(at, took): &(Instant, Duration)| LiveChange {
+            ago_seconds: now.saturating_duration_since(*at).as_secs_f64(),
+            seconds: took.as_secs_f64(),
+        };
+        self.recent.iter().map(change).collect()
     }
 
     /// The lines of `/metrics`.
@@ -123,5 +128,8 @@ mod tests {
             .lines()
             .find_map(|line| line.strip_prefix("oxigress_change_to_live_seconds_sum{a=\"b\"} "));
         assert!((sum.unwrap().parse::<f64>().unwrap() - 0.046).abs() < 1e-9, "{text}");
+        let recent = live.recent(after(1_038));
+        let expected = LiveChange { ago_seconds: 1.0, seconds: 0.008 };
+        assert_eq!((recent.len(), recent.first()), (2, Some(&expected)));
     }
 }
