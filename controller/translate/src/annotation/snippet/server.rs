@@ -14,7 +14,7 @@ use crate::shared_policies::id_of;
 use oxigress_core::model::policy::script::{Answer, Location, Place, Script, ScriptPattern, Step};
 use oxigress_core::model::policy::{Access, EditAction, Policies, PolicyId, Proxy, ResponseEdit};
 use oxigress_core::model::shorten;
-use oxigress_settings::grammar::directives::{self, Directive};
+use oxigress_settings::grammar::directives::Directive;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

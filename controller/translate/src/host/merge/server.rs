@@ -54,9 +54,9 @@ impl<'a> Merge<'a> {
         self.merged.urls.extend(urls.map(|url| (url.clone(), winner.by.key.clone())));
         let errors = policies.errors.as_ref().and_then(|errors| errors.backend.as_ref());
         if (policies.fallback.is_some() || errors.is_some())
-            && let Some(leads) = winner.by.fallback()
+            && let Some(to) = winner.by.fallback()
         {
-            self.lead(leads.backend.clone(), BackendSpec::shared(leads), winner.by, "");
+            self.add_backend(to.backend.clone(), BackendSpec::shared(to), winner.by, "");
         }
         self.merged.policies.insert(id.clone(), policies);
     }
