@@ -77,7 +77,9 @@ fn seconds(at: Option<SystemTime>) -> Option<u64> {
 
 fn numbers(view: &View<'_>) -> Value {
     let View { world, snapshot, verdicts, writes, changes } = view;
-    let of = |severity| verdicts.values().filter(|verdict| verdict.severity == severity).count();
+    let of = |severity: Severity| {
+        verdicts.values().filter(|verdict| verdict.severity == severity).count()
+    };
     let change = |one: &LiveChange| json!({"ago_seconds": one.ago_seconds, "seconds": one.seconds});
     json!({
         "version": env!("CARGO_PKG_VERSION"),

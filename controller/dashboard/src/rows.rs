@@ -82,10 +82,10 @@ fn routes(view: &View<'_>, page: &mut Page) {
 /// A path and its type, as an Ingress writes them.
 fn written(path: &PathPattern) -> (&str, &'static str) {
     match path {
-        PathPattern::Exact(path) => (path, "Exact"),
+        PathPattern::Exact(path) => (path.as_str(), "Exact"),
         PathPattern::Prefix(path) if path.is_empty() => ("/", "Prefix"),
-        PathPattern::Prefix(path) => (path, "Prefix"),
-        PathPattern::Regex(pattern) => (pattern, "regular expression"),
+        PathPattern::Prefix(path) => (path.as_str(), "Prefix"),
+        PathPattern::Regex(pattern) => (pattern.as_str(), "regular expression"),
     }
 }
 
@@ -97,7 +97,7 @@ fn joined(first: &str, mark: char, second: &str) -> String {
 }
 
 fn endpoints<'v>(view: &View<'v>, id: &BackendId) -> &'v [Endpoint] {
-    view.snapshot.endpoints.get(id).map_or(&[], |set| set.as_slice())
+    view.snapshot.endpoints.get(id).map(|set| set.as_slice()).unwrap_or_default()
 }
 
 /// The names of the policies that a rule has.
