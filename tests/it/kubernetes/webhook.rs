@@ -145,7 +145,7 @@ fn changes_are_judged(cluster: &Cluster, tenant: &Tenant<'_>) -> Result<()> {
     let good = json!({ "metadata": { "annotations": { "nginx.ingress.kubernetes.io/proxy-body-size": "8m" } } });
     cluster.patch("Ingress", &tenant.namespace, "warned", &good)?;
 
-    // One that is being deleted may change whatever it says: its finalizer goes.
+    // One that is being deleted says what it said, or is reviewed, and its finalizer goes.
     let ingresses: Api<Ingress> = Api::namespaced(cluster.client()?, &tenant.namespace);
     let mut kept = annotated("kept", "kept.test", json!({}));
     kept["metadata"]["finalizers"] = json!(["oxigress.test/kept"]);
@@ -153,7 +153,13 @@ fn changes_are_judged(cluster: &Cluster, tenant: &Tenant<'_>) -> Result<()> {
     let kept: Ingress = serde_json::from_value(kept)?;
     block_on(ingresses.create(&PostParams::default(), &kept))?;
     tenant.delete("Ingress", "kept")?;
-    let free = json!({ "metadata": { "finalizers": null, "annotations": { "nginx.ingress.kubernetes.io/auth-url": "x" } } });
+    let bad =
+        json!({ "metadata": { "annotations": { "nginx.ingress.kubernetes.io/auth-url": "x" } } });
+    let refused = cluster.patch("Ingress", &tenant.namespace, "kept", &bad);
+    let refused =
+        format!("{:#}", refused.err().context("an Ingress that is being deleted is reviewed")?);
+    ensure!(refused.contains("annotation auth-url"), "{refused}");
+    let free = json!({ "metadata": { "finalizers": null } });
     cluster.patch("Ingress", &tenant.namespace, "kept", &free)?;
     Ok(())
 }
