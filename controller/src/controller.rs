@@ -155,7 +155,7 @@ impl Controller {
                 }
                 () = tokio::time::sleep_until(self.answers_by.unwrap_or(look_at)),
                     if self.answers_by.is_some() => self.answers_by = None,
-                () = tokio::time::sleep_until(self.port_pace.due_at()),
+                () = tokio::time::sleep_until(self.port_pace.due_at().unwrap_or(look_at)),
                     if self.translator.has_pending_ports() => self.update(&Changed::default()),
                 () = conf_arrival.next(), if self.conf_by.is_some() => self.look_at_conf(),
                 () = tokio::time::sleep_until(self.conf_by.unwrap_or(look_at)),

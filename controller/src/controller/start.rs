@@ -79,7 +79,7 @@ pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
         watch_health,
         conf_served,
         conf_by: None,
-        port_pace: PortPace::new(),
+        port_pace: PortPace::default(),
         live: ChangeToLive::default(),
         telemetry,
         reporter: status.as_ref().map(Status::reporter),
