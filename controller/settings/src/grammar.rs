@@ -7,7 +7,7 @@ pub mod retries;
 pub mod url;
 
 use oxigress_core::model::policy::Template;
-use oxigress_core::model::policy::script::VARIABLES;
+use oxigress_core::model::policy::script::{VARIABLES, is_variable};
 use oxigress_core::text::template::{Part, parts};
 
 /// A boolean as Go's `strconv.ParseBool` reads it.
@@ -36,7 +36,7 @@ pub fn template(text: &str, more: &[u8]) -> Result<Template, Option<String>> {
 pub fn any_template(text: &str) -> Result<Template, String> {
     // Those of a snippet are its own.
     let is_of_snippet = |part: &Part<'_>| match part {
-        Part::Variable(name) => name.to_ascii_lowercase().starts_with(VARIABLES.as_bytes()),
+        Part::Variable(name) => is_variable(name),
         Part::Literal(_) | Part::Capture(_) => false,
     };
     if parts(text.as_bytes()).any(|part| is_of_snippet(&part)) {

@@ -3,7 +3,8 @@
 use oxigress_core::model::HostPattern;
 use oxigress_objects::ingress::{Path, PathType};
 use oxigress_objects::{Key, Name};
-use oxigress_translate::{PathOutcome, ServedHost};
+use oxigress_translate::{PathOutcome, ServedHost, whose};
+pub use oxigress_translate::{counterpart, words_of as words};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The hosts that Ingresses name.
@@ -27,11 +28,6 @@ pub fn text(host: &HostPattern) -> String {
     if is_default(host) { String::new() } else { host.to_string() }
 }
 
-/// As notes name it.
-pub fn words(host: &HostPattern) -> String {
-    if is_default(host) { "the default host".into() } else { format!("host {host}") }
-}
-
 fn is_default(host: &HostPattern) -> bool {
     host.as_str() == HostPattern::DEFAULT
 }
@@ -43,18 +39,6 @@ pub fn above(host: &HostPattern) -> impl Iterator<Item = HostPattern> {
     let parents = name.match_indices('.').map(|(at, _)| format!("*{}", &name[at..]));
     let stars = parents.filter_map(|star| HostPattern::parse(&star).ok());
     stars.chain((!name.is_empty()).then(HostPattern::default_host)).collect::<Vec<_>>().into_iter()
-}
-
-/// The other name of a host, with or without `www.`.
-pub fn counterpart(host: &HostPattern) -> Option<HostPattern> {
-    if is_default(host) || host.is_wildcard() {
-        return None;
-    }
-    let other = match host.as_str().strip_prefix("www.") {
-        Some(rest) => rest.to_owned(),
-        None => format!("www.{host}"),
-    };
-    HostPattern::parse(&other).ok()
 }
 
 impl<'t> Hosts<'t> {
@@ -104,12 +88,7 @@ impl<'t> Hosts<'t> {
     /// Whose a host is, where it is not this namespace's.
     pub fn whose(&self, host: &HostPattern, namespace: &Name) -> Option<String> {
         let (kind, by) = self.of(host).oldest.as_ref()?;
-        (by.namespace != *namespace).then(|| {
-            let (host, owner) = (words(host), &by.namespace);
-            format!(
-                "{host} belongs to namespace {owner}, whose {kind} {by} is the oldest that names it"
-            )
-        })
+        (by.namespace != *namespace).then(|| whose(host, *kind, by))
     }
 
     /// Why settings of the whole host that an Ingress says do not hold.

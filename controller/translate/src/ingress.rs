@@ -4,7 +4,7 @@ mod claims;
 pub mod class;
 pub mod inspect;
 
-pub use claims::{Claim, Claims};
+pub use claims::{Claim, Claims, is_of_closed};
 
 use crate::Options;
 use crate::annotation::balancing::{self, Balancing};

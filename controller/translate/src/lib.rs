@@ -34,8 +34,9 @@ mod testing;
 mod translator;
 
 pub use backend::port_of_ingress;
+pub use host::aliases::counterpart;
 pub use host::certificate::secret_behind;
-pub use host::owner::HostOwnership;
+pub use host::owner::{HostOwnership, whose, words_of};
 pub use options::Options;
 pub use patterns::reviews::Reviews;
 pub use references::ReferenceIndex;

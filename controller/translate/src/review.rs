@@ -384,11 +384,11 @@ impl Translator {
                 notes.extend(about(&claims.key, chosen.notes));
             }
         }
-        let backend_ref =
+        let backend_refs =
             claims.hosts.values().flat_map(|claims| claims.iter()).map(|claim| &claim.backend_ref);
-        let backend_ref: BTreeSet<&BackendRef> =
-            backend_ref.chain(&claims.default_backend).collect();
-        for backend_ref in backend_ref.into_iter().take(MAX_SERVICES) {
+        let backend_refs: BTreeSet<&BackendRef> =
+            backend_refs.chain(&claims.default_backend).collect();
+        for backend_ref in backend_refs.into_iter().take(MAX_SERVICES) {
             let usage = Usage::Http { service_upstream: false };
             let lack = backend::resolve(world, &self.options, backend_ref, usage).lack;
             let lack = lack.map(|lack| lack.note("requests get 503"));

@@ -8,6 +8,7 @@ use crate::tls::client_certificate::Told;
 use nginx::ssl::sha256;
 use oxigress_core::decision::asking::{self, Asking};
 use oxigress_core::decision::{Generation, Variable};
+use oxigress_core::model::policy::script::OF_LOCATION;
 use oxigress_core::model::policy::{Access, BasicAuth, ExternalAuth, Policies, Template};
 use oxigress_core::policy::auth;
 use oxigress_core::policy::networks::Networks;
@@ -51,9 +52,6 @@ pub struct External {
 
 /// The parameter of a sign-in URL, unless the policy names another.
 const RETURN_PARAMETER: &str = "rd";
-
-/// What the names of the variables of a rule's own steps begin with.
-const OF_LOCATION: &str = "snippet_l_";
 
 /// What the auth server gets to know of a client's certificate.
 const CLIENT_CERTIFICATE: [(&[u8], Told); 4] = [
@@ -192,12 +190,16 @@ impl External {
         let Some(script) = &self.source.script else { return Asking::Server(Vec::new()) };
         let texts = request.route_names().map(|names| names.texts).unwrap_or_default();
         let [_, namespace, ..] = texts;
-        let payer = if script.owner.is_empty() { namespace } else { script.owner.as_bytes() };
         let guard = request.worker().reader().read();
         let live = Live::new(request.worker(), &guard);
         let known = request.script_variables().iter();
         let known = known.filter(|(name, _)| name.starts_with(OF_LOCATION)).cloned().collect();
-        asking::before_asking(script, &RequestFacts(request), live.patterns().of(payer), known)
+        asking::before_asking(
+            script,
+            &RequestFacts(request),
+            live.patterns().of(script.payer(namespace)),
+            known,
+        )
     }
 
     /// What tells the answer from all others that are kept; `None`: none is. Two Ingresses have no answer in

@@ -123,23 +123,11 @@ fn compiled(
 pub fn begin(worker: &Worker, hello: &ClientHello<'_>) -> bool {
     let guard = worker.reader().read();
     let name = hello.server_name_extension().and_then(tls::server_name);
-    let of_listener = match guard.count(Kind::Listener as u8) {
-        0 => Ok((None, false)),
-        _ => match hello.connection() {
-            Some(connection) => at_listener(worker, &guard, connection, name.unwrap_or_default()),
-            None => Ok((None, false)),
-        },
-    };
-    let found = match of_listener {
+    match policy_at(worker, &guard, hello.connection(), name) {
         // No certificate opens a listener that is closed.
-        Ok((Some(policy), _)) if policy.source.denied => return false,
-        Ok((None, is_named)) => find(worker, &guard, name, !is_named),
-        Ok((found, _)) => Ok(found),
-        Err(Unusable) => Err(Unusable),
-    };
-    match found {
-        Ok(None) => begin_without_policy(hello),
-        Ok(Some(policy)) => {
+        Ok((Some(policy), true)) if policy.source.denied => false,
+        Ok((None, _)) => begin_without_policy(hello),
+        Ok((Some(policy), _)) => {
             let client = policy.source.client.as_ref().filter(|_| policy.handshake.is_mutual());
             let authorities = client.and_then(|client| {
                 bundles::find(worker, &guard, &client.authorities, client.revoked.as_ref())
@@ -148,6 +136,24 @@ pub fn begin(worker: &Worker, hello: &ClientHello<'_>) -> bool {
         }
         // Its requests are refused; those for other hosts get 421.
         Err(Unusable) => true,
+    }
+}
+
+/// The policy of a connection's server name, or of the host of a request on it, and whether it is the listener's that has it.
+fn policy_at(
+    worker: &Worker,
+    guard: &Guard<'_>,
+    connection: Option<&Connection>,
+    name: Option<&[u8]>,
+) -> Result<(Option<Rc<HostPolicy>>, bool), Unusable> {
+    let has_listeners = guard.count(Kind::Listener as u8) != 0;
+    let (of_listener, is_named) = match connection.filter(|_| has_listeners) {
+        Some(connection) => at_listener(worker, guard, connection, name.unwrap_or_default())?,
+        None => (None, false),
+    };
+    match of_listener {
+        Some(policy) => Ok((Some(policy), true)),
+        None => Ok((find(worker, guard, name, !is_named)?, false)),
     }
 }
 
@@ -203,15 +209,7 @@ pub fn told<'r>(request: &Request<'r>, what: Told) -> Option<Cow<'r, [u8]>> {
 fn passes_certificate(request: &Request<'_>) -> bool {
     let guard = request.worker().reader().read();
     let host = Some(request.host()).filter(|host| !host.is_empty());
-    let worker = request.worker();
-    let of_listener = match guard.count(Kind::Listener as u8) {
-        0 => Ok((None, false)),
-        _ => at_listener(worker, &guard, request.nginx().connection(), host.unwrap_or_default()),
-    };
-    let policy = match of_listener {
-        Ok((None, is_named)) => find(worker, &guard, host, !is_named).ok().flatten(),
-        Ok((found, _)) => found,
-        Err(Unusable) => None,
-    };
+    let found = policy_at(request.worker(), &guard, Some(request.nginx().connection()), host);
+    let policy = found.ok().and_then(|(policy, _)| policy);
     policy.and_then(|policy| Some(policy.source.client.as_ref()?.passes_certificate)) == Some(true)
 }

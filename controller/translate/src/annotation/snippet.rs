@@ -17,7 +17,7 @@ pub mod settings;
 mod speaker;
 mod values;
 
-pub use server::ServerSnippet;
+pub use server::{MOST_BYTES_OF_LOCATIONS, ServerSnippet};
 pub use settings::Common;
 
 use super::reader::Reader;

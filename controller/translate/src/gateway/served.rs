@@ -55,8 +55,8 @@ pub fn served(key: &Key, compiled: &CompiledRoute, listener: &ListenerState<'_>)
     for rule in &compiled.rules {
         let (targets, ids) = made.of(rule, listener);
         let shares = targets.len() > 1;
-        let backend_ref = targets.iter().filter_map(|target| target.backend_ref.as_ref());
-        let sticky = backend_ref.filter(|backend_ref| compiled.is_sticky(&backend_ref.backend));
+        let backend_refs = targets.iter().filter_map(|target| target.backend_ref.as_ref());
+        let sticky = backend_refs.filter(|backend_ref| compiled.is_sticky(&backend_ref.backend));
         served
             .sticky
             .extend(sticky.map(|backend_ref| (backend_ref.backend.clone(), rule.written.clone())));

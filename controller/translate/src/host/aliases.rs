@@ -28,7 +28,7 @@ pub fn served<'a>(host: &HostPattern, owner: &Owner<'a>) -> &'a [HostPattern] {
 }
 
 /// The name with `www.`, or without it.
-fn counterpart(host: &HostPattern) -> Option<HostPattern> {
+pub fn counterpart(host: &HostPattern) -> Option<HostPattern> {
     if *host == HostPattern::default_host() || host.is_wildcard() {
         return None;
     }

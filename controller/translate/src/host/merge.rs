@@ -155,7 +155,7 @@ pub fn redirected(owner: &HostPattern, by: &Key, settings: &Settings) -> MergedH
     merged
 }
 
-fn root() -> PathPattern {
+pub fn root() -> PathPattern {
     PathPattern::Prefix(String::new())
 }
 

@@ -387,7 +387,8 @@ pub fn words_of(host: &HostPattern) -> String {
     }
 }
 
-fn whose(host: &HostPattern, kind: Kind, by: &Key) -> String {
+/// Whose a host is, as messages say it.
+pub fn whose(host: &HostPattern, kind: Kind, by: &Key) -> String {
     let host = words_of(host);
     format!(
         "{host} belongs to namespace {}, whose {kind} {by} is the oldest that names it",

@@ -15,6 +15,14 @@ use oxigress_settings::Settings;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+/// What the ids of backends begin with that never exist.
+const CLOSED: &str = "denied//";
+
+/// Whether a backend is one of [`Claims::closed_backend`].
+pub fn is_of_closed(backend: &BackendId) -> bool {
+    backend.as_str().starts_with(CLOSED)
+}
+
 /// What one Ingress claims: hosts, paths, and what holds for them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Claims {
@@ -112,13 +120,13 @@ impl Claims {
     /// A backend that never exists, so that its locations answer 503. Its empty second part keeps it apart
     /// from the Services of a namespace `denied`.
     pub fn closed_backend(&self) -> BackendId {
-        let named = BackendId::parse(format!("denied//{}/{}", self.key.namespace, self.key.name));
+        let named = BackendId::parse(format!("{CLOSED}{}/{}", self.key.namespace, self.key.name));
         // Names have at most 253 bytes each, or the source would not have let them in.
         named.unwrap_or_else(|_| self.anonymous_closed_backend())
     }
 
     fn anonymous_closed_backend(&self) -> BackendId {
-        BackendId::parse("denied//").unwrap_or_else(|_| unreachable!("a fixed text is a valid id"))
+        BackendId::parse(CLOSED).unwrap_or_else(|_| unreachable!("a fixed text is a valid id"))
     }
 
     /// All locations of this Ingress answer 503.

@@ -16,6 +16,7 @@
 mod gateways;
 
 use crate::Translator;
+use crate::annotation::snippet::MOST_BYTES_OF_LOCATIONS;
 use crate::ingress::class;
 use crate::patterns::{Meaning, budget};
 use oxigress_core::model::{HostPattern, ValueMatch, ValuePattern};
@@ -42,8 +43,6 @@ const BYTE: u64 = 5;
 const ROUTE_RULE: u64 = 12_000;
 /// What a byte of a route's filters, or of a server-snippet, costs: it is copied, checked, and digested with policies.
 const BYTE_OF_FILTERS: u64 = 10;
-/// Most bytes that a server-snippet's locations take over, as they are written.
-const MOST_BYTES_OF_LOCATIONS: usize = 256 * 1024;
 /// What comparing a host name of a route with a listener costs.
 const PLACE: u64 = 200;
 /// What looking at a listener costs, for the review of a route.

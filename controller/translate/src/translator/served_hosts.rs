@@ -4,8 +4,9 @@
 
 use crate::Translator;
 use crate::host::certificate;
+use crate::host::merge::root;
 use crate::host::owner::{HostView, ServedFrom};
-use crate::ingress::{Claim, Claims};
+use crate::ingress::{Claim, Claims, is_of_closed};
 use oxigress_core::model::{HostPattern, PathPattern, Rule};
 use oxigress_objects::{Key, Kind};
 use std::collections::{BTreeMap, BTreeSet};
@@ -142,7 +143,7 @@ impl Translator {
                 served.paths.entry(path).or_insert(outcome);
             }
         }
-        let root = PathPattern::Prefix(String::new());
+        let root = root();
         served.has_root = rules.get(&root).is_some_and(|rule| rule.backend.is_some());
         let by = rules.get(&root).and_then(|rule| {
             let by = self.claims.get(&origin_of(rule))?;
@@ -178,6 +179,5 @@ fn origin_of(rule: &Rule) -> Key {
 
 /// Whether a rule of an Ingress is closed, and not by its own annotations, which other objects have too.
 fn is_closed(by: &Claims, rule: &Rule) -> bool {
-    let is_denied = rule.backend.as_ref().is_some_and(|to| to.as_str().starts_with("denied//"));
-    is_denied && !by.is_closed()
+    rule.backend.as_ref().is_some_and(is_of_closed) && !by.is_closed()
 }

@@ -4,7 +4,7 @@
 //! Errors:  none: a variable that is not on the list is empty, as an unknown one is in the reference.
 //! Source:  ingress-nginx's Lua balancer, chash; the list of variables is ours.
 
-use crate::model::policy::script::VARIABLES;
+use crate::model::policy::script;
 use crate::text::template;
 pub use crate::text::template::Part;
 
@@ -18,7 +18,7 @@ pub fn parse(key: &[u8]) -> impl Iterator<Item = Part<'_>> {
 
 /// Whether a key may have this variable: those of a snippet are its own, and who gets an endpoint could tell them.
 pub fn is_allowed(name: &[u8]) -> bool {
-    template::is_allowed(name) && !name.to_ascii_lowercase().starts_with(VARIABLES.as_bytes())
+    template::is_allowed(name) && !script::is_variable(name)
 }
 
 #[cfg(test)]

@@ -73,7 +73,7 @@ impl Carried {
 
     /// Variables of the rule that takes the request now; those of a rule before it are nobody's any more.
     pub fn forget_rule(&mut self) {
-        let is_kept = |name: &str| OF_SERVERS.iter().any(|start| name.starts_with(start));
+        let is_kept = |name: &str| script::OF_SERVERS.iter().any(|start| name.starts_with(start));
         self.variables.retain(|(name, _)| is_kept(name));
     }
 
@@ -98,9 +98,6 @@ impl Carried {
         self.variables
     }
 }
-
-/// What the names of the variables of a server, and of all servers, begin with.
-const OF_SERVERS: [&str; 2] = ["snippet_s_", "snippet_c_"];
 
 /// A location of a server, and the patterns of who wrote it.
 pub(super) type PlacedLocation<'s, 'a> = (&'s script::Location, NamespacePatterns<'a>);

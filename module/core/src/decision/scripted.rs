@@ -7,7 +7,6 @@ use super::trace::{Reason, Trace};
 use super::values::{Routed, RuleNames};
 use super::{Answer, Counter, Decider, Decision};
 use crate::model::policy::{PolicyId, Script};
-use crate::patterns::{NamespacePatterns, Patterns};
 use crate::record::{RuleView, ServerView};
 use std::cell::Cell;
 
@@ -167,7 +166,7 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
         let mut run = self.run(rule, false, carried);
         if !std::mem::replace(&mut run.carried.has_server_steps, true) {
             for script in &scripts {
-                run.patterns = patterns_of(script, all, namespace);
+                run.patterns = all.of(script.payer(namespace));
                 match run.take(&script.steps) {
                     End::Over => {}
                     End::Break | End::Last => break,
@@ -184,7 +183,7 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
             }
         }
         let locations = scripts.iter().flat_map(|script| {
-            let patterns = patterns_of(script, all, namespace);
+            let patterns = all.of(script.payer(namespace));
             script.locations.iter().map(move |location| (location, patterns))
         });
         let locations: Vec<_> = locations.collect();
@@ -225,7 +224,7 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
         let mut run = self.run(rule, is_relative, carried);
         let (mut end, mut is_of_rule) = (End::Over, false);
         for script in scripts {
-            run.patterns = patterns_of(script, generation.patterns(), namespace);
+            run.patterns = generation.patterns().of(script.payer(namespace));
             end = run.take(&script.steps);
             is_of_rule |= script.owner.is_empty();
             if !matches!(end, End::Over) {
@@ -275,16 +274,6 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
         *self.moved = Some(Box::new(Move { path, args, carried }));
         Answer::Respond(500)
     }
-}
-
-/// The patterns of a script, which are its owner's, or, without one, the rule's namespace's.
-fn patterns_of<'p>(
-    script: &'p Script,
-    patterns: &'p Patterns,
-    namespace: &'p [u8],
-) -> NamespacePatterns<'p> {
-    let owner = Some(script.owner.as_bytes()).filter(|owner| !owner.is_empty());
-    patterns.of(owner.unwrap_or(namespace))
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ const NAME: &str = "server-snippet";
 /// Most bytes of the lists that every path of the host inherits.
 pub const MOST_INHERITED_BYTES: usize = 16 * 1024;
 /// Most bytes of these lists in all of its locations.
-const MOST_BYTES_OF_LOCATIONS: usize = 256 * 1024;
+pub const MOST_BYTES_OF_LOCATIONS: usize = 256 * 1024;
 /// Longest path of a location.
 const MOST_PATH_BYTES: usize = 1_024;
 

@@ -94,8 +94,18 @@ pub struct Set {
 
 /// What the name of each variable of a script begins with, so that no text of anybody else means it.
 pub const VARIABLES: &str = "snippet_";
+/// What those of a location's own steps begin with.
+pub const OF_LOCATION: &str = "snippet_l_";
+/// What those of a server, and of all servers, begin with.
+pub const OF_SERVERS: [&str; 2] = ["snippet_s_", "snippet_c_"];
 /// Most letters of a variable's name.
 const MOST_LETTERS: usize = 80;
+
+/// Whether a name is one of a script's variable, in whatever case it is written.
+pub fn is_variable(name: &[u8]) -> bool {
+    let start = name.get(..VARIABLES.len());
+    start.is_some_and(|start| start.eq_ignore_ascii_case(VARIABLES.as_bytes()))
+}
 
 fn checked_variable<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     checked(from, |name: &String| {
@@ -244,6 +254,11 @@ impl Script {
     pub const MAX_LOCATIONS: usize = 200;
     /// Most patterns, those of locations included.
     pub const MAX_PATTERNS: usize = 100;
+
+    /// The namespace that has its patterns, where its rule is of this one.
+    pub fn payer<'s>(&'s self, namespace: &'s [u8]) -> &'s [u8] {
+        if self.owner.is_empty() { namespace } else { self.owner.as_bytes() }
+    }
 
     /// Calls the function with each step, those under a condition behind it.
     pub fn each_step<'s>(&'s self, visit: &mut dyn FnMut(&'s Step)) {
