@@ -95,7 +95,7 @@ ingress-nginx:
 	@nginx-build/cluster/ingress-nginx
 
 .PHONY: conformance conformance-suite
-conformance: build kubernetes conformance-suite ## the Gateway API's own suite; reports in docs/conformance; needs root
+conformance: build kubernetes conformance-suite ## the Gateway API's own suite; report in docs/conformance; needs root
 	CONFORMANCE_COMMIT=$$(git rev-parse --short HEAD) \
 	  $(CARGO) test $(tested) --features oxigress-store/failpoints --test it kubernetes::conformance -- --nocapture
 conformance-suite: packages

@@ -25,6 +25,8 @@ struct Case {
     stock: String,
     /// Around the location, of both.
     server: String,
+    /// About the auth server, which is asked where this says something.
+    auth: String,
     /// Method, target and headers.
     requests: Vec<String>,
 }
@@ -34,6 +36,12 @@ struct Case {
 struct Every {
     location: String,
     server: String,
+}
+
+/// The ports of the stock nginx.
+struct Ports {
+    stock: u16,
+    auth: u16,
 }
 
 fn cases(table: &str) -> Result<(Vec<Case>, Every)> {
@@ -47,6 +55,7 @@ fn cases(table: &str) -> Result<(Vec<Case>, Every)> {
                 ours: empty(),
                 stock: empty(),
                 server: empty(),
+                auth: empty(),
                 requests: Vec::new(),
             });
             part = "snippet";
@@ -66,6 +75,7 @@ fn cases(table: &str) -> Result<(Vec<Case>, Every)> {
             "snippet" => writeln!(case.ours, "{line}")?,
             "stock" => writeln!(case.stock, "{line}")?,
             "server" => writeln!(case.server, "{line}")?,
+            "auth" => writeln!(case.auth, "{line}")?,
             "requests" if line.is_empty() => {}
             "requests" => case.requests.push(line.to_owned()),
             part => anyhow::bail!("{}: no part {part}", case.name),
@@ -82,12 +92,12 @@ fn cases(table: &str) -> Result<(Vec<Case>, Every)> {
     Ok((all, every))
 }
 
-/// The stock nginx, which has the snippets in its configuration.
+/// The stock nginx, which is the auth server of both too.
 fn stock(
     directory: &Directory,
     (cases, every): &(Vec<Case>, Every),
     endpoint: &Endpoint,
-    port: u16,
+    ports: &Ports,
 ) -> Result<Nginx> {
     let mut text =
         "daemon off;\npid nginx.pid;\nevents {}\nhttp {\naccess_log off;\nserver_tokens off;\n\
@@ -96,13 +106,31 @@ fn stock(
     for module in ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"] {
         writeln!(text, "{module}_temp_path {module};")?;
     }
+    let (port, auth) = (ports.stock, ports.auth);
+    writeln!(
+        text,
+        "server {{\nlisten 127.0.0.1:{auth};\nlocation / {{\nif ($http_x_door = shut) {{ return 403; }}\n\
+         if ($http_x_door = unknown) {{ return 401; }}\n\
+         add_header X-Seen \"$request_method [$http_x_a] [$http_x_b]\" always;\nreturn 200;\n}}\n}}"
+    )?;
     for (number, case) in cases.iter().enumerate() {
         let (to, snippet, around) = (endpoint.address, &case.stock, &case.server);
+        let (mut asking, mut asked) = (String::new(), String::new());
+        if !case.auth.is_empty() {
+            asking = "auth_request /asked;\nauth_request_set $seen $upstream_http_x_seen;\n\
+                      proxy_set_header X-Seen $seen;\n"
+                .into();
+            asked = format!(
+                "location = /asked {{\ninternal;\nproxy_pass_request_body off;\nproxy_set_header Content-Length \"\";\n\
+                 proxy_set_header X-Forwarded-Proto \"\";\n{}proxy_pass http://127.0.0.1:{auth}/check;\n}}\n",
+                case.auth
+            );
+        }
         let Every { location, server } = every;
         writeln!(
             text,
             "server {{\nlisten 127.0.0.1:{port};\nserver_name s{number}.test;\nproxy_http_version 1.1;\n\
-             proxy_buffering off;\n{around}location / {{\nproxy_pass http://{to};\n\
+             proxy_buffering off;\n{around}{asked}location / {{\n{asking}proxy_pass http://{to};\n\
              {snippet}{location}}}\n{server}}}"
         )?;
     }
@@ -113,6 +141,7 @@ fn product(
     directory: &Directory,
     (cases, every): &(Vec<Case>, Every),
     endpoint: Endpoint,
+    ports: &Ports,
 ) -> Result<Controller> {
     let flags = ["--configmap=default/settings".to_owned()];
     let mut controller = Controller::start(directory, 1, &flags)?;
@@ -131,12 +160,22 @@ fn product(
     for (number, case) in cases.iter().enumerate() {
         let snippet = serde_json::Value::from(case.ours.as_str());
         let around = serde_json::Value::from(case.server.as_str());
+        let asked = match case.auth.as_str() {
+            "" => String::new(),
+            auth => format!(
+                "    nginx.ingress.kubernetes.io/auth-url: http://127.0.0.1:{}/check\n    \
+                 nginx.ingress.kubernetes.io/auth-response-headers: X-Seen\n    \
+                 nginx.ingress.kubernetes.io/auth-snippet: {}\n",
+                ports.auth,
+                serde_json::Value::from(auth)
+            ),
+        };
         writeln!(
             text,
             "---\napiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata:\n  name: s{number}\n  namespace: default\n  \
              annotations:\n    kubernetes.io/ingress.class: nginx\n    \
              nginx.ingress.kubernetes.io/configuration-snippet: {snippet}\n    \
-             nginx.ingress.kubernetes.io/server-snippet: {around}\nspec:\n  rules:\n  - host: s{number}.test\n    \
+             nginx.ingress.kubernetes.io/server-snippet: {around}\n{asked}spec:\n  rules:\n  - host: s{number}.test\n    \
              http:\n      paths:\n      - {{ path: /, pathType: Prefix, backend: {{ service: {{ name: shop, port: {{ \
              number: 80 }} }} }} }}"
         )?;
@@ -208,16 +247,16 @@ fn shown(answer: Result<Response>) -> String {
 fn compare(directory: &Directory, table: &str) -> Result<()> {
     let table = cases(table)?;
     let endpoint = Endpoint::start("a")?;
-    let port = free_port()?;
-    let _stock = stock(&directory.within("stock")?, &table, &endpoint, port)?;
-    let product = product(&directory.within("product")?, &table, endpoint)?;
+    let ports = Ports { stock: free_port()?, auth: free_port()? };
+    let _stock = stock(&directory.within("stock")?, &table, &endpoint, &ports)?;
+    let product = product(&directory.within("product")?, &table, endpoint, &ports)?;
     let (mut equal, mut different) = (0, String::new());
     let (cases, _) = &table;
     for (number, case) in cases.iter().enumerate() {
         for line in &case.requests {
             let request = request(line, &format!("s{number}.test"))?;
             let ask = |port| shown(block_on(send(&Address::http(port), &request)));
-            let (expected, found) = (ask(port), ask(product.http_port));
+            let (expected, found) = (ask(ports.stock), ask(product.http_port));
             match expected == found {
                 true => equal += 1,
                 false => writeln!(

@@ -112,6 +112,47 @@ fn ports_lead_where_their_routes_say_and_an_edit_is_data() {
     });
 }
 
+/// A set of another namespace's Gateway, with one port and the route that is attached to it.
+fn set_of_a_guest(port: u16) -> String {
+    format!(
+        "---\napiVersion: gateway.networking.k8s.io/v1\nkind: ListenerSet\nmetadata: {{ name: ports, namespace: guest }}\n\
+         spec:\n  parentRef: {{ name: web, namespace: default }}\n  listeners: [{{ name: line, port: {port}, protocol: TCP }}]\n\
+         ---\napiVersion: gateway.networking.k8s.io/v1\nkind: TCPRoute\nmetadata: {{ name: line, namespace: guest }}\n\
+         spec:\n  parentRefs: [{{ kind: ListenerSet, name: ports }}]\n  rules: [{{ backendRefs: [{{ name: one, port: 7 }}] }}]\n"
+    )
+}
+
+#[test]
+fn a_set_that_changes_its_port_reloads_nginx_five_times_in_five_minutes() {
+    pass("session-routes-ports-of-sets", |directory| {
+        let (one, datagrams) = (tcp_echo("one")?, udp_echo("one")?);
+        let own = free_port()?;
+        let mut controller = start(directory)?;
+        let served = service("one", one, datagrams).replace("default", "guest");
+        let gateway = |port: u16| {
+            let listeners = [format!("name: own, port: {port}, protocol: TCP")];
+            let allowed = "  allowedListeners: { namespaces: { from: All } }\n";
+            served.clone() + &gateway(&listeners) + allowed
+        };
+        controller.serve("web.yaml", &gateway(own))?;
+        let reloads = logged(&controller, "reloads once, gracefully");
+        let ports = (0..8).map(|_| free_port()).collect::<Result<Vec<_>>>()?;
+        for (n, port) in ports.iter().enumerate() {
+            controller.serve("guest.yaml", &set_of_a_guest(*port))?;
+            if n < 5 {
+                until("the port", || is_told("guest", tcp(*port, "hello!"), "one: hello!"))?;
+            }
+        }
+        let waits = "a port that waits is not open";
+        ensure!(ports[5..].iter().all(|port| tcp(*port, "hello!").is_err()), "{waits}");
+        let all = logged(&controller, "reloads once, gracefully") - reloads;
+        ensure!(all == 5, "{all} reloads for 8 changes of a ListenerSet's port");
+        // What the operator asks for does not wait, and all that waits is opened with it.
+        controller.serve("web.yaml", &gateway(free_port()?))?;
+        until("the port", || is_told("guest", tcp(ports[7], "hello!"), "one: hello!"))
+    });
+}
+
 /// One worker, which has few connections.
 fn with_256_connections(directory: &Directory) -> Result<Controller> {
     let mut controller = Controller::start(directory, 1, &["--configmap=default/settings".into()])?;

@@ -189,3 +189,23 @@ fn what_a_listener_shows_to_endpoints_is_charged_as_often_as_it_is_copied() {
     };
     assert_eq!((policies(5), policies(40)), (5, 0), "2 MiB are the most");
 }
+
+#[test]
+fn endpoints_are_shown_the_certificate_of_a_policy_rather_than_the_gateway_s() {
+    let mut bench = bench();
+    bench.see(showing("of the Gateway"));
+    bench.apply(&https::secret("a"));
+    bench.apply(
+        "apiVersion: oxigress.io/v1alpha1\nkind: Policy\nmetadata: { name: p, namespace: a }\n\
+         spec: { backend-protocol: HTTPS, proxy-ssl-secret: a/tls }\n",
+    );
+    let named = json!({"group": "oxigress.io", "kind": "Policy", "name": "p"});
+    let filters = json!([{"type": "ExtensionRef", "extensionRef": named}]);
+    let backends = json!([{"name": "s", "port": 80}]);
+    bench.see([of_a("r", &json!([{"backendRefs": backends, "filters": filters}]))]);
+    let policies = bench.translator.snapshot().policies.values();
+    let shown = policies.filter_map(|all| Some(&all.proxy.as_ref()?.tls.as_ref()?.certificate));
+    let shown: Vec<_> = shown.map(|chain| chain.starts_with("-----BEGIN CERTIFICATE")).collect();
+    let notes: Vec<_> = bench.translator.notes().collect();
+    assert_eq!(shown, [true], "{notes:?}");
+}

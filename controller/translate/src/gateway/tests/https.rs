@@ -76,7 +76,12 @@ fn a_host_names_the_most_specific_listener_of_https_also_when_only_that_changes(
     assert_eq!(of(&bench, "443/a.b.test").as_deref(), Some("443/_"));
 }
 
-/// A ConfigMap of authorities.
+/// The Secret `tls` of a namespace.
+pub fn secret(namespace: &str) -> String {
+    SECRET.replace("namespace: n", &format!("namespace: {namespace}"))
+}
+
+/// The ConfigMap `ca` with its certificate.
 pub fn authorities(namespace: &str) -> String {
     SECRET
         .replace("Secret", "ConfigMap")
