@@ -2,9 +2,11 @@
 //!
 //! Shape:   HTTPS, HTTP/1.1, any path. A body becomes a [`ReviewRequest`] to the controller's loop, which alone has the world;
 //!          its answer an AdmissionReview. [`certificate`] follows the files, [`review`] speaks JSON, [`checks`] counts.
-//! Units:   [`MAX_BYTES`] a body and [`TIMEOUT`] a request, [`MAX_REQUESTS`] at once: more of them wait for a place, since
-//!          a outcome takes milliseconds and a burst is no reason to refuse objects; 503 when their time is over.
-//! Errors:  a [`Refusal`] is an HTTP status; whatever an Ingress says is an answer with 200.
+//! Units:   [`MAX_BYTES`] a body and [`TIMEOUT`] a request, [`MAX_REQUESTS`] at once and few of one namespace ([`lines`]): more of
+//!          them wait for a place, since an outcome takes milliseconds and a burst is no reason to refuse objects; 503 when their
+//!          time is over.
+//! Errors:  a [`Refusal`] is an HTTP status, after which the API server may store the object all the same. So whatever an object or
+//!          its namespace can cause is an answer with 200 that denies it.
 //! Source:  ingress-nginx's admission controller; limits are ours.
 //! Knows:     AdmissionReviews, HTTPS, and how to ask translation.
 //! Does not:  know when the controller's loop answers, or what is published.
@@ -12,19 +14,24 @@
 
 mod certificate;
 mod checks;
+mod head;
+mod lines;
 mod review;
 #[cfg(test)]
 mod tests;
+mod upload;
 
 pub use certificate::CertificateError;
 pub use checks::Checks;
 
 use certificate::Files;
-use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
-use hyper::body::{Body, Bytes, Incoming};
+use head::Head;
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
+use lines::Lines;
 use openssl::ssl::{Ssl, SslContext};
 use oxigress_net::connections::{self, Bounds, ConnectionSlot, PROXIED};
 use oxigress_objects::{Key, Kind, ObjectRef, World};
@@ -40,6 +47,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Mutex, Semaphore, mpsc, oneshot, watch};
 use tokio::time::timeout_at;
 use tokio_openssl::SslStream;
+use upload::Upload;
 
 /// A longer review is refused.
 pub const MAX_BYTES: usize = 8 << 20;
@@ -49,7 +57,7 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_REQUESTS: usize = 16;
 /// Connections: the API servers' idle ones, and as many again that are making their handshakes. Several API servers may
 /// come from one address. The API server opens another connection when it needs it.
-const BOUNDS: Bounds = Bounds { all: 256, of_client: 128, idle: Duration::from_secs(60) };
+const BOUNDS: Bounds = Bounds { all: 512, of_client: 384, idle: Duration::from_secs(60) };
 
 /// What the operator decided about the webhook.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -89,8 +97,20 @@ pub enum Refusal {
     )]
     OtherKind(String),
     /// The body is over [`MAX_BYTES`].
-    #[error("a body has at most {MAX_BYTES} bytes")]
+    #[error(
+        "the AdmissionReview is over {MAX_BYTES} bytes, with the object as it is and as it is to be: make the object smaller; <, > and & \
+         take six bytes each there"
+    )]
     TooLarge,
+    /// Too many objects of its namespace come at once.
+    #[error(
+        "namespace {namespace} has {} objects reviewed at once: send it again",
+        lines::MAX_IN_LINE
+    )]
+    Crowded {
+        /// Whose objects they are.
+        namespace: String,
+    },
     /// The body did not come in time.
     #[error("the body did not arrive within {} s", TIMEOUT.as_secs())]
     TooSlow,
@@ -106,6 +126,11 @@ pub enum Refusal {
 }
 
 impl Refusal {
+    /// Whether the object or others of its namespace are the cause: it is denied.
+    fn is_of_object(&self) -> bool {
+        matches!(self, Refusal::TooLarge | Refusal::Crowded { .. } | Refusal::Unparsable(_))
+    }
+
     fn status(&self) -> StatusCode {
         match self {
             Refusal::Unparsable(_) | Refusal::Broken(_) => StatusCode::BAD_REQUEST,
@@ -114,6 +139,7 @@ impl Refusal {
             Refusal::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Refusal::TooSlow => StatusCode::REQUEST_TIMEOUT,
             Refusal::Busy => StatusCode::SERVICE_UNAVAILABLE,
+            Refusal::Crowded { .. } => StatusCode::TOO_MANY_REQUESTS,
         }
     }
 }
@@ -187,6 +213,7 @@ pub struct Webhook {
 /// What a connection needs to answer reviews: the controller's queue and the bounds of all connections.
 struct Reviewer {
     places: Semaphore,
+    lines: Arc<Lines>,
     /// One object is held parsed at a time: it takes a multiple of its bytes.
     controller: Mutex<mpsc::Sender<ReviewRequest>>,
     checks: Arc<Checks>,
@@ -260,7 +287,7 @@ async fn converse(
 impl Reviewer {
     fn new(controller: mpsc::Sender<ReviewRequest>, checks: Arc<Checks>) -> Self {
         let places = Semaphore::new(MAX_REQUESTS);
-        Reviewer { places, controller: Mutex::new(controller), checks }
+        Reviewer { places, lines: Arc::default(), controller: Mutex::new(controller), checks }
     }
 
     async fn answer(
@@ -290,19 +317,47 @@ impl Reviewer {
     async fn review(&self, body: Incoming) -> Result<Vec<u8>, Refusal> {
         let start = Instant::now();
         let end = tokio::time::Instant::from_std(start + TIMEOUT);
-        if body.size_hint().lower() > MAX_BYTES as u64 {
-            return Err(Refusal::TooLarge);
+        let mut upload = Upload::new(body);
+        timeout_at(end, upload.begin()).await.map_err(|_| Refusal::TooSlow)??;
+        let head = Head::read(upload.bytes());
+        let reviewed = self.review_of(head.as_ref(), upload, start, end).await;
+        match (reviewed, head) {
+            (Err(refusal), Some(head)) if refusal.is_of_object() => {
+                let denial = Some(refusal.to_string()).filter(|_| !head.is_deletion);
+                let outcome = ReviewOutcome { denial, ..ReviewOutcome::default() };
+                Ok(review::write(&head.uid, &outcome))
+            }
+            (reviewed, _) => reviewed,
         }
+    }
+
+    async fn review_of(
+        &self,
+        head: Option<&Head>,
+        upload: Upload,
+        start: Instant,
+        end: tokio::time::Instant,
+    ) -> Result<Vec<u8>, Refusal> {
+        let crowded = |head: &Head| Refusal::Crowded { namespace: head.namespace.clone() };
+        let line = head.map(|head| self.lines.join(&head.namespace).ok_or_else(|| crowded(head)));
+        // The API server reads no answer before it has sent the body.
+        let line = match line.transpose() {
+            Ok(line) => line,
+            Err(refusal) => {
+                let _ = timeout_at(end, upload.skip()).await;
+                return Err(refusal);
+            }
+        };
+        let _first = match (&line, head) {
+            (Some(line), Some(head)) => {
+                Some(timeout_at(end, line.place()).await.map_err(|_| crowded(head))?)
+            }
+            _ => None,
+        };
         let place = timeout_at(end, self.places.acquire()).await;
         let _place = place.map_err(|_| Refusal::Busy)?.map_err(|_| Refusal::Busy)?;
-        let body = timeout_at(end, Limited::new(body, MAX_BYTES).collect()).await;
-        let body = body.map_err(|_| Refusal::TooSlow)?.map_err(|error| {
-            match error.is::<LengthLimitError>() {
-                true => Refusal::TooLarge,
-                false => Refusal::Broken(error.to_string()),
-            }
-        })?;
-        let body = body.to_bytes();
+        let body = timeout_at(end, upload.read(MAX_BYTES, head.is_some())).await;
+        let body = body.map_err(|_| Refusal::TooSlow)??;
         let asked = timeout_at(end, self.ask(&body)).await;
         let (review, key, answer) = asked.map_err(|_| Refusal::Busy)??;
         if let (Some(key), Some(answer)) = (&key, &answer) {

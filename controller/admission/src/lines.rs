@@ -1,0 +1,79 @@
+//! The reviews of a namespace that are under way: its others wait for them, and take nobody else's places.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+/// Reviews of one namespace at once.
+const PLACES: usize = 4;
+/// Those that wait included.
+pub const MAX_IN_LINE: usize = 64;
+
+/// The line of each namespace that has one.
+#[derive(Default)]
+pub struct Lines(Mutex<BTreeMap<String, Arc<Semaphore>>>);
+
+/// A review in its namespace's line.
+pub struct InLine<'l> {
+    lines: &'l Lines,
+    namespace: &'l str,
+    places: Arc<Semaphore>,
+}
+
+impl Lines {
+    /// Puts a review into its namespace's line; `None`: the line is full.
+    pub fn join<'l>(&'l self, namespace: &'l str) -> Option<InLine<'l>> {
+        let mut all = self.all();
+        let places = all.entry(namespace.to_owned());
+        let places = places.or_insert_with(|| Arc::new(Semaphore::new(PLACES)));
+        // The list has one, and each review in the line.
+        let has_room = Arc::strong_count(places) <= MAX_IN_LINE;
+        has_room.then(|| InLine { lines: self, namespace, places: places.clone() })
+    }
+
+    fn all(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Semaphore>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl InLine<'_> {
+    /// Waits until the review is one of the first in the line.
+    pub async fn place(&self) -> Option<SemaphorePermit<'_>> {
+        self.places.acquire().await.ok()
+    }
+}
+
+impl Drop for InLine<'_> {
+    fn drop(&mut self) {
+        let mut all = self.lines.all();
+        // The list's and this one.
+        if Arc::strong_count(&self.places) == 2 {
+            all.remove(self.namespace);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_full_line_takes_nobody_elses_room() {
+        let lines = Lines::default();
+        let mut full: Vec<_> = (0..MAX_IN_LINE).map(|_| lines.join("evil").unwrap()).collect();
+        assert!(lines.join("evil").is_none());
+        let other = lines.join("shop").unwrap();
+        assert!(other.place().await.is_some());
+        let mut held = Vec::new();
+        for line in &full[..PLACES] {
+            held.push(line.place().await.unwrap());
+        }
+        let fifth = tokio::time::timeout(std::time::Duration::ZERO, full[PLACES].place());
+        assert!(fifth.await.is_err());
+        drop(held);
+        full.pop();
+        assert!(lines.join("evil").is_some());
+        drop((full, other));
+        assert!(lines.all().is_empty());
+    }
+}
