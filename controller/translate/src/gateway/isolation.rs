@@ -1,14 +1,16 @@
 //! Which listener a host belongs to: the most specific one on its port and address.
 
 use super::host::levels;
-use super::left::Leaves;
+use super::left::Left;
 use super::protocol::Protocol;
 use super::state::{GatewayState, Gateways, ListenerState};
 use super::work::{self, Step};
 use oxigress_core::model::{HostPattern, ListenerHost};
+use oxigress_objects::Name;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::num::NonZeroU16;
+use std::sync::Arc;
 
 /// The hosts of listeners over TCP, by port and address.
 #[derive(Default)]
@@ -17,35 +19,33 @@ pub struct Listeners(BTreeMap<(NonZeroU16, Option<IpAddr>), Hosts>);
 #[derive(Default)]
 struct Hosts {
     all: BTreeSet<HostPattern>,
-    /// The wildcards among them, by what follows the star.
-    wildcards: BTreeMap<Box<str>, HostPattern>,
-    /// Bytes of the longest of those.
-    longest: usize,
-    /// What the listeners of a wildcard leave to others, if each of them does: a host that all of them leave is left.
-    left: BTreeMap<HostPattern, Vec<Leaves>>,
+    /// The wildcards among them by what follows the star, those of one length together: names of many labels are compared with few.
+    wildcards: BTreeMap<usize, BTreeMap<Box<str>, Wildcard>>,
+    /// What listeners of guests leave.
+    left: Option<Arc<Left>>,
+}
+
+struct Wildcard {
+    host: HostPattern,
+    /// The namespaces of its listeners if each of them may leave hosts: what all of them leave is left. `None`: nothing is.
+    leavers: Option<BTreeSet<Name>>,
 }
 
 impl Hosts {
     fn insert(&mut self, ListenerState { host, leaves, .. }: &ListenerState<'_>) {
-        if let Some(below) = host.as_str().strip_prefix('*') {
-            self.longest = self.longest.max(below.len());
-            self.wildcards.insert(below.into(), host.clone());
-        }
-        let is_new = self.all.insert(host.clone());
+        self.all.insert(host.clone());
+        let Some(below) = host.as_str().strip_prefix('*') else { return };
+        let of_length = self.wildcards.entry(below.len()).or_default();
+        let wildcard = of_length.entry(below.into());
+        let wildcard = wildcard
+            .or_insert_with(|| Wildcard { host: host.clone(), leavers: Some(BTreeSet::new()) });
         match leaves {
-            Some(leaves) if is_new => drop(self.left.insert(host.clone(), vec![leaves.clone()])),
             Some(leaves) => {
-                let left = self.left.get_mut(host);
-                let left = left.filter(|all| !all.iter().any(|one| one.is_of_same(leaves)));
-                left.into_iter().for_each(|all| all.push(leaves.clone()));
+                self.left.get_or_insert_with(|| leaves.of_all().clone());
+                wildcard.leavers.as_mut().map(|all| all.insert(leaves.namespace().clone()));
             }
-            None => drop(self.left.remove(host)),
+            None => wildcard.leavers = None,
         }
-    }
-
-    /// Whether the listeners of a wildcard leave a host to others.
-    fn is_left(&self, wildcard: &HostPattern, host: &HostPattern) -> bool {
-        self.left.get(wildcard).is_some_and(|left| left.iter().all(|leaves| leaves.has(host)))
     }
 }
 
@@ -91,10 +91,17 @@ impl Listeners {
         if let Some(same) = hosts.all.get(&at.host) {
             return Some(same);
         }
-        let mut parents = levels(&at.host).filter(|parent| parent.len() <= hosts.longest);
+        let named = hosts.left.as_ref().and_then(|left| left.named(&at.host));
+        let longest = hosts.wildcards.last_key_value().map_or(0, |(length, _)| *length);
+        let mut parents = levels(&at.host).filter(|parent| parent.len() <= longest);
         let wildcard = parents.find_map(|parent| {
             work::count(Step::Level);
-            hosts.wildcards.get(parent).filter(|wildcard| !hosts.is_left(wildcard, &at.host))
+            let Wildcard { host, leavers } = hosts.wildcards.get(&parent.len())?.get(parent)?;
+            let is_left = match (leavers, named) {
+                (Some(leavers), Some(named)) => named.is_left_by_all(leavers, host),
+                _ => false,
+            };
+            Some(host).filter(|_| !is_left)
         });
         wildcard.or_else(|| hosts.all.get(&HostPattern::default_host()))
     }

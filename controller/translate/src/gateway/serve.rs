@@ -267,10 +267,10 @@ fn leave_certificates<'s, 'w: 's>(
     }
     let below = |(host, shown)| Some((HostPattern::as_str(host).strip_prefix('*')?, (host, shown)));
     let wildcards: BTreeMap<&str, _> = built.certificates.iter().filter_map(below).collect();
-    let shown = built.left.hosts().filter_map(|host| {
+    let shown = built.left.hosts().filter_map(|(host, named)| {
         let (mut home, mut shown) = (None, None);
         for (wildcard, by) in levels(host).filter_map(|parent| wildcards.get(parent)) {
-            match leavers.get(wildcard).filter(|(leaves, _)| leaves.has(host)) {
+            match leavers.get(wildcard).filter(|(leaves, _)| leaves.leave(named)) {
                 Some((_, of)) => home = home.into_iter().chain([*of]).min(),
                 None => {
                     shown = Some(Shown::clone(by));

@@ -23,11 +23,13 @@ pub enum Step {
     Parent,
     /// A listener of a ListenerSet is compared with others of its port.
     Conflict,
+    /// Who has a host is looked up, for what listeners of guests leave.
+    Named,
 }
 
 #[cfg(test)]
 thread_local! {
-    static WORK: std::cell::Cell<[usize; 10]> = const { std::cell::Cell::new([0; 10]) };
+    static WORK: std::cell::Cell<[usize; 11]> = const { std::cell::Cell::new([0; 11]) };
 }
 
 /// Notes one step.

@@ -52,16 +52,15 @@ pub fn apply(left: &Arc<Left>, gateway: &Key, listener: &mut ListenerState<'_>) 
 pub fn notes(left: &Left, read: &Read<'_>) -> Vec<(ObjectRef, Note)> {
     let mut guests = Guests::of(read);
     let mut told: BTreeMap<Group, Vec<&HostPattern>> = BTreeMap::new();
-    for host in left.hosts() {
+    for (host, named) in left.hosts() {
         for parent in levels(host) {
             let Some((wildcard, namespaces)) = guests.below.get_mut(parent) else { continue };
             // Whoever has been found all that is said is looked for no more.
             namespaces.retain(|namespace| {
-                let group = (Name::clone(namespace), wildcard.clone());
-                if !left.leave(&group, host) {
+                if !named.is_left_by(namespace, wildcard) {
                     return true;
                 }
-                let hosts = told.entry(group).or_default();
+                let hosts = told.entry((Name::clone(namespace), wildcard.clone())).or_default();
                 hosts.push(host);
                 hosts.len() <= TOLD
             });

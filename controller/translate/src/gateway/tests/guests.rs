@@ -231,6 +231,32 @@ impl Bench {
     }
 }
 
+/// Who has a host is looked up once, whatever number of wildcards of guests is above it.
+#[test]
+fn what_guests_leave_costs_no_look_at_each_of_their_wildcards() {
+    let mut bench = bench();
+    let wildcard = |n: usize| {
+        let host = format!("*.{}deep.test", "a.".repeat(n));
+        json!({"name": format!("l{n}"), "port": 80, "protocol": "HTTP", "hostname": host})
+    };
+    let spec = json!({"parentRef": {"name": "g0", "namespace": "infra"},
+        "listeners": (0..40).map(wildcard).collect::<Vec<_>>()});
+    for guest in ["one", "two", "three"] {
+        let id = ObjectRef::new(Kind::ListenerSet, Key::new(guest, "deep"));
+        bench.see([(id, Some(Object::ListenerSet(resource(1, spec.clone()))))]);
+    }
+    let at = || json!({"name": "g0", "namespace": "infra"});
+    for n in 0..20 {
+        let host = format!("h{n}.{}deep.test", "a.".repeat(60));
+        bench.see([route("shop", 5 + n, at(), &[&host])]);
+    }
+    work::take(Step::Named);
+    bench.see([route("other", 3, at(), &["other.test"])]);
+    let looks = work::take(Step::Named);
+    // 20 hosts, 40 wildcards and 3 guests: 2,400 each time that all are asked for all.
+    assert!((1..1_000).contains(&looks), "{looks}");
+}
+
 #[test]
 fn ports_of_sets_wait_while_they_are_held_and_those_of_gateways_do_not() {
     let mut bench = bench();
