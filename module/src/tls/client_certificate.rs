@@ -147,34 +147,45 @@ fn policy_at(
     name: Option<&[u8]>,
 ) -> Result<(Option<Rc<HostPolicy>>, bool), Unusable> {
     let has_listeners = guard.count(Kind::Listener as u8) != 0;
-    let (of_listener, is_named) = match connection.filter(|_| has_listeners) {
+    let found = match connection.filter(|_| has_listeners) {
         Some(connection) => at_listener(worker, guard, connection, name.unwrap_or_default())?,
-        None => (None, false),
+        None => AtListener { policy: None, is_named: false, is_shared: true },
     };
-    match of_listener {
+    match found.policy {
         Some(policy) => Ok((Some(policy), true)),
-        None => Ok((find(worker, guard, name, !is_named)?, false)),
+        // What Ingresses say about a host is for the ports on which they are served.
+        None if !found.is_shared => Ok((None, false)),
+        None => Ok((find(worker, guard, name, !found.is_named)?, false)),
     }
 }
 
-/// What the listener that has a server name asks of its connections, and whether it has the name not as one of all hosts.
+/// What is found for a server name where Gateways listen.
+struct AtListener {
+    /// What the listener that has the name asks of its connections.
+    policy: Option<Rc<HostPolicy>>,
+    /// A listener has the name, and not as one of all hosts.
+    is_named: bool,
+    /// Hosts of Ingresses are served there too.
+    is_shared: bool,
+}
+
 #[cold]
 fn at_listener(
     worker: &Worker,
     guard: &Guard<'_>,
     connection: &Connection,
     name: &[u8],
-) -> Result<(Option<Rc<HostPolicy>>, bool), Unusable> {
+) -> Result<AtListener, Unusable> {
     let port = local_port(connection).unwrap_or_default();
     let at = Arrival::of(&GuardedRecords(guard), port, || local_address(connection));
     let look = |kind: Kind, key: &[u8]| guard.get(kind as u8, key);
-    match tls::find_by_name(&at, name, look) {
+    let (policy, is_named) = match tls::find_by_name(&at, name, look) {
         Some((Kind::Listener, host, how)) => {
-            let policy = find_of_listener(worker, guard, &host)?;
-            Ok((policy, how != ServerMatch::Default))
+            (find_of_listener(worker, guard, &host)?, how != ServerMatch::Default)
         }
-        _ => Ok((None, false)),
-    }
+        _ => (None, false),
+    };
+    Ok(AtListener { policy, is_named, is_shared: at.is_shared })
 }
 
 /// What an endpoint is told about a client's certificate.

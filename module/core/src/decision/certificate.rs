@@ -50,7 +50,9 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
     ) -> Result<Option<G::HostPolicy>, Unusable> {
         let generation = self.generation;
         let host = Some(self.facts.host()).filter(|host| !host.is_empty());
-        let of_host = match generation.has_host_policies() {
+        // What Ingresses say about a host is for the ports on which they are served.
+        let is_shared = at.is_none_or(FoundHost::is_shared);
+        let of_host = match generation.has_host_policies() && is_shared {
             true => {
                 generation.host_policy(host, !at.is_some_and(FoundHost::is_named_by_listener))?
             }

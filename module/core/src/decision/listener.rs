@@ -25,6 +25,11 @@ impl<R: Copy> FoundHost<R> {
         (kind == Kind::Listener).then_some(record)
     }
 
+    /// Whether hosts of Ingresses are served there too, with what these say about TLS.
+    pub(super) fn is_shared(&self) -> bool {
+        self.at.is_shared
+    }
+
     /// Whether a listener has the host, and not as one of all hosts.
     pub(super) fn is_named_by_listener(&self) -> bool {
         let found = self.server.as_ref();

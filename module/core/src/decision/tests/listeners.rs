@@ -23,6 +23,28 @@ fn the_policy_of_all_hosts_closes_no_host_of_a_listener() {
     assert_eq!(of("other.test"), Answer::Respond(403), "the Ingress's own");
 }
 
+/// On a port of a Gateway alone no host of an Ingress is served, and what Ingresses say about client certificates closes nothing.
+#[test]
+fn a_policy_of_an_ingress_closes_no_host_on_ports_of_gateways_alone() {
+    let served = json!({"rules": [{"path": {"prefix": "/"}, "backend": "own"}]});
+    let of = |listener_ports: Value, host: &'static str| {
+        let records = records(json!({
+            "settings": {"listener_ports": listener_ports},
+            "servers": {"x.wild.test": served},
+            "tls": {"x.wild.test": {"denied": true}, "*.b.wild.test": {"denied": true}},
+            "listener_servers": {"80/**.wild.test": served},
+            "backends": {"own": {}},
+            "endpoints": {"own": [{"address": "10.0.0.1", "port": 1}]},
+        }));
+        let asked = Generated { is_tls: false, server_name: None, ..request(host, "/") };
+        decide(&generation(&records), &asked, &mut Silent).answer
+    };
+    for host in ["x.wild.test", "a.b.wild.test", "other.wild.test"] {
+        assert_eq!(of(json!([80]), host), Answer::Forward, "{host}");
+    }
+    assert_eq!(of(json!([]), "x.wild.test"), Answer::Respond(403), "where the Ingress is served");
+}
+
 #[test]
 fn a_host_of_another_listener_than_the_connection_s_is_misdirected() {
     let served = |listener: Value| json!({"rules": [{"path": {"prefix": "/"}, "backend": "own"}], "listener": listener});
