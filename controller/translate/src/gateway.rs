@@ -51,7 +51,7 @@ pub use listener::MAX_LISTENERS;
 pub use memo::Memo;
 pub use policies::{name_one_of, references as references_of_policy, that_name};
 pub use protocol::Protocol;
-pub use review::{Admitted, NewListeners, OwnListeners, RouteHosts, Standing};
+pub use review::{Admitted, NewListeners, OfSet, OwnListeners, RouteHosts, Standing};
 pub use target::protocol_of;
 pub use tls_policy::{authorities_of, services};
 

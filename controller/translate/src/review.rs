@@ -6,6 +6,7 @@
 //! Source:  ingress-nginx's controller, in its order of checks.
 //! Rejected: translating a copy of the world, which costs in proportion to the cluster.
 
+mod certificates;
 mod routes;
 mod sets;
 
@@ -325,6 +326,7 @@ impl Translator {
             );
             let lost = self.take_over(host, &decided, claims);
             notes.extend(lost.or_else(|| self.take_default_host(host, claims)));
+            notes.extend(self.take_hosts_below(host, &decided, claims));
             let mut refusals = decided.notes;
             if let ServedFrom::Claims(view) = &decided.served_from
                 && claims.hosts.contains_key(host)

@@ -3,7 +3,7 @@
 use super::isolation::Listeners;
 use super::left::Left;
 use super::room::Room;
-use super::state::{Gateways, Home, ListenerState};
+use super::state::{GatewayState, Gateways, Home, ListenerState};
 use super::{Built, attach, gateways, listener, named, spots};
 use crate::Options;
 use oxigress_core::model::{HostPattern, ListenerHost, SessionPlace};
@@ -64,6 +64,29 @@ impl<'w> Standing<'w> {
             }
         }
         hosts
+    }
+}
+
+/// A listener of a ListenerSet, by the set and its own name.
+pub type OfSet = (Key, String);
+
+impl Standing<'_> {
+    /// The listeners of ListenerSets that stand.
+    pub fn of_sets(&self) -> BTreeSet<OfSet> {
+        let all = self.gateways.values().flat_map(GatewayState::accepted);
+        let of_sets = all.filter(|listener| listener.home.kind == Kind::ListenerSet);
+        of_sets.map(|listener| (listener.home.key.clone(), listener.spec.name.clone())).collect()
+    }
+
+    /// Why a set of a namespace may not be stored with which these listeners stand: one of another namespace falls.
+    pub fn lost_by(&self, standing: &BTreeSet<OfSet>, namespace: &str) -> Option<String> {
+        let had = self.of_sets();
+        let mut lost = had.difference(standing).filter(|(set, _)| *set.namespace != *namespace);
+        let (set, name) = lost.next()?;
+        Some(format!(
+            "listener {name} of ListenerSet {set} would no longer stand: this set is older, and would have its port or host; use \
+             another one, or bring the listener in a new ListenerSet"
+        ))
     }
 }
 
@@ -154,6 +177,14 @@ impl<'w> OwnListeners<'w> {
         let named: Vec<usize> = taking.iter().filter(is_named).copied().collect();
         let new = named.iter().filter(|at| is_new.get(**at) == Some(&true)).copied().collect();
         (!named.is_empty()).then_some(Admitted { id, route, new })
+    }
+
+    /// The hosts for which new listeners show certificates.
+    pub fn new_https(&self) -> impl Iterator<Item = &HostPattern> {
+        let all = self.listeners.iter().zip(&self.is_new);
+        all.filter_map(|(listener, is_new)| {
+            (*is_new && listener.is_https()).then_some(&listener.host)
+        })
     }
 
     /// The hosts that a route names at the new listeners, if nothing else is in their way.

@@ -6,6 +6,7 @@
 //! Source:  BackendTLSPolicy of Gateway API v1.7.
 
 use super::target::{ToEndpoints, is_watched};
+use super::work::{self, Step};
 use super::{Built, status};
 use crate::Options;
 use oxigress_core::model::policy::{HeaderValue, UpstreamTls};
@@ -41,8 +42,6 @@ struct State<'w> {
     read: Result<Arc<UpstreamTls>, Box<Refusal>>,
     /// An older one has one of its targets.
     is_conflicted: bool,
-    /// The Gateways by which its Services are served.
-    gateways: BTreeSet<Key>,
 }
 
 /// The policies, by what they are about.
@@ -51,8 +50,8 @@ pub struct TlsPolicies<'w> {
     states: BTreeMap<&'w Key, State<'w>>,
     /// By Service, the policy of each of its ports, and of all others.
     winners: BTreeMap<Key, BTreeMap<Option<&'w str>, &'w Key>>,
-    /// By Service, all policies that name it.
-    named: BTreeMap<Key, BTreeSet<&'w Key>>,
+    /// By Service that policies name, some of the Gateways by which it is served: as many as a status has room for.
+    served: BTreeMap<Key, BTreeSet<Key>>,
     /// The authorities that they name.
     bundles: BTreeMap<BundleId, Bundle>,
 }
@@ -118,12 +117,10 @@ impl<'w> TlsPolicies<'w> {
     ) {
         let mut is_conflicted = false;
         for (service, section) in targets(key, policy) {
-            self.named.entry(service.clone()).or_default().insert(key);
             let ports = self.winners.entry(service).or_default();
             is_conflicted |= *ports.entry(section).or_insert(key) != key;
         }
-        let gateways = BTreeSet::new();
-        self.states.insert(key, State { policy, read, is_conflicted, gateways });
+        self.states.insert(key, State { policy, read, is_conflicted });
     }
 
     fn read(
@@ -180,28 +177,51 @@ impl<'w> TlsPolicies<'w> {
         }
     }
 
-    /// Notes that Services are served by Gateways.
+    /// Notes that Services are served by Gateways, whatever number of policies names them: [`Self::finish`] looks at these once.
     pub fn note_served<'s>(
         &mut self,
         services: impl Iterator<Item = &'s Key>,
         gateways: &BTreeSet<&Key>,
     ) {
-        for policy in services.filter_map(|service| self.named.get(service)).flatten() {
-            if let Some(state) = self.states.get_mut(policy) {
-                let room = MAX_ANCESTORS.saturating_sub(state.gateways.len());
-                let new = gateways.iter().filter(|key| !state.gateways.contains(**key));
-                let new: Vec<Key> = new.take(room).map(|key| (*key).clone()).collect();
-                state.gateways.extend(new);
+        let mut last = None;
+        for service in services.filter(|service| self.winners.contains_key(*service)) {
+            // One comes for each of its ports.
+            if last.replace(service) == Some(service) {
+                continue;
             }
+            work::count(Step::NotedService);
+            let served = self.served.entry(service.clone()).or_default();
+            let room = MAX_ANCESTORS.saturating_sub(served.len());
+            let new = gateways.iter().filter(|key| !served.contains(**key)).take(room);
+            let new: Vec<Key> = new.map(|key| (*key).clone()).collect();
+            served.extend(new);
         }
     }
 
+    /// Some of the Gateways by which Services of a policy are served.
+    fn ancestors(&self, key: &Key, policy: &BackendTlsPolicy) -> BTreeSet<&Key> {
+        let mut all = BTreeSet::new();
+        for gateway in
+            services(key, policy).filter_map(|service| self.served.get(&service)).flatten()
+        {
+            work::count(Step::NotedService);
+            all.insert(gateway);
+            if all.len() == MAX_ANCESTORS {
+                break;
+            }
+        }
+        all
+    }
+
     /// Says what became of them.
-    pub fn finish(self, options: &Options, built: &mut Built) {
-        built.bundles.extend(self.bundles);
-        let served = self.states.into_iter().filter(|(_, state)| !state.gateways.is_empty());
-        for (key, state) in served {
-            let conditions = conditions_of(&state);
+    pub fn finish(mut self, options: &Options, built: &mut Built) {
+        built.bundles.extend(std::mem::take(&mut self.bundles));
+        for (key, state) in &self.states {
+            let gateways = self.ancestors(key, state.policy);
+            if gateways.is_empty() {
+                continue;
+            }
+            let conditions = conditions_of(state);
             let ancestor = |gateway: &Key| ParentStatus {
                 parent: ParentRef {
                     group: Some(gateway::GROUP.into()),
@@ -212,7 +232,7 @@ impl<'w> TlsPolicies<'w> {
                 },
                 conditions: conditions.clone(),
             };
-            let ancestors = state.gateways.iter().map(ancestor).collect();
+            let ancestors = gateways.into_iter().map(ancestor).collect();
             let controller = options.gateway_controller_name.clone();
             let content = Content::Policy { controller, ancestors };
             let generation = state.policy.meta.generation;

@@ -25,11 +25,13 @@ pub enum Step {
     Conflict,
     /// Who has a host is looked up, for what listeners of guests leave.
     Named,
+    /// A Service that BackendTLSPolicies name is noted for a route, or a Gateway of it for a policy.
+    NotedService,
 }
 
 #[cfg(test)]
 thread_local! {
-    static WORK: std::cell::Cell<[usize; 11]> = const { std::cell::Cell::new([0; 11]) };
+    static WORK: std::cell::Cell<[usize; 12]> = const { std::cell::Cell::new([0; 12]) };
 }
 
 /// Notes one step.

@@ -1,5 +1,7 @@
 //! What would become of hosts if a ListenerSet is created or changed: routes that have long named one may get it by a new listener.
 //!
+//! What:    of two sets the older has a port or a host of it, by the age of the set and not of its listener. So none that stands may
+//!          fall for a listener that an older set has newly, nor a host below a wildcard get another one's certificate.
 //! Shape:   the routes that name the set and that a listener of it admits are judged as if they were about to be stored, by the
 //!          listeners as they would be.
 //! Cost:    charged to the namespace of the set: of its own routes all places, of others' those at the new listeners, which alone are
@@ -10,11 +12,12 @@ use super::routes::Loss;
 use crate::Reviews;
 use crate::Translator;
 use crate::age::Age;
-use crate::gateway::{Admitted, NewListeners, Standing};
+use crate::gateway::{Admitted, NewListeners, OfSet, Standing};
 use crate::host::owner::HostOwnership;
 use crate::pace::price::Prices;
 use oxigress_objects::gateway::ListenerSet;
 use oxigress_objects::{Key, Kind, ObjectRef, World};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -44,7 +47,7 @@ impl Translator {
         }
         reviews.begin(&key.namespace, now);
         let new = NewListeners::new((key, set), stored.as_deref());
-        let Some(losses) = self.losses_by(world, (key, set), &new, reviews) else {
+        let Some((losses, standing)) = self.losses_by(world, (key, set), &new, reviews) else {
             if !new.is_empty() {
                 outcome.denial = Some(unchecked(&key.namespace));
             }
@@ -52,6 +55,14 @@ impl Translator {
         };
         let own = new.read(world, &self.options);
         let mut had = Standing::of(world, &self.options, Some(&self.gateways.left));
+        let age = Age { created: set.meta.created, key: key.clone() };
+        let wildcards = own.new_https().filter(|host| host.is_wildcard());
+        outcome.denial = had.lost_by(&standing, &key.namespace).or_else(|| {
+            wildcards.filter_map(|host| self.certificate_over(host, &age, Kind::ListenerSet)).next()
+        });
+        if outcome.denial.is_some() {
+            return outcome;
+        }
         let mut denials = losses.into_iter().filter_map(|(id, losses)| {
             let route = own.judged_before(&id, world.gateway_api.routes.get(&id)?);
             let hosts = had.hosts_of(&id, &route);
@@ -63,28 +74,30 @@ impl Translator {
         outcome
     }
 
-    /// What others would lose to the routes that name the set; `None`: its namespace cannot pay for telling that.
+    /// What others would lose to the routes that name the set, and the listeners of sets that would stand; `None`: its namespace
+    /// cannot pay for telling that.
     fn losses_by(
         &self,
         world: &mut World,
         (key, set): (&Key, &Arc<ListenerSet>),
         new: &NewListeners<'_>,
         reviews: &mut Reviews,
-    ) -> Option<Vec<OfRoute>> {
+    ) -> Option<(Vec<OfRoute>, BTreeSet<OfSet>)> {
         let prices = Prices { translator: self, world };
         if !reviews.charge(prices.of_set_review(&set.spec)) {
             return None;
         }
         let stored = world.gateway_api.sets.insert(key.clone(), set.clone());
         let losses = self.losses_with(world, new, reviews);
+        let standing = Standing::of(world, &self.options, Some(&self.gateways.left)).of_sets();
         match stored {
             Some(stored) => drop(world.gateway_api.sets.insert(key.clone(), stored)),
             None => drop(world.gateway_api.sets.remove(key)),
         }
-        losses
+        Some((losses?, standing))
     }
 
-    /// The same in a world that has the set.
+    /// What others would lose in a world that has the set.
     fn losses_with(
         &self,
         world: &World,

@@ -26,6 +26,13 @@ pub(crate) struct CertificateAbove {
     by_ingress: Option<Age>,
 }
 
+impl CertificateAbove {
+    /// Whether an object of this age shows one.
+    pub(crate) fn is_by(&self, age: &Age) -> bool {
+        [&self.by_gateway, &self.by_ingress].into_iter().flatten().any(|by| by == age)
+    }
+}
+
 impl Translator {
     pub(super) fn is_default_touched(&self, secrets: &BTreeSet<Key>) -> bool {
         self.options.default_ssl_certificate.as_ref().is_some_and(|key| secrets.contains(key))

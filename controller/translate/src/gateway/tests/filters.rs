@@ -209,3 +209,31 @@ fn endpoints_are_shown_the_certificate_of_a_policy_rather_than_the_gateway_s() {
     let notes: Vec<_> = bench.translator.notes().collect();
     assert_eq!(shown, [true], "{notes:?}");
 }
+
+/// Neither ports of a Service nor policies that name it count for each other.
+#[test]
+fn policies_of_a_service_are_looked_at_once_whatever_number_of_routes_and_ports_has_it() {
+    let mut bench = bench();
+    let ports: String = (1..=32).map(|n| format!("{{ name: p{n}, port: {n} }}, ")).collect();
+    let service = format!(
+        "apiVersion: v1\nkind: Service\nmetadata: {{ name: s, namespace: a }}\nspec: {{ ports: [{ports}] }}"
+    );
+    let policy = |n: usize| {
+        format!(
+            "apiVersion: gateway.networking.k8s.io/v1\nkind: BackendTLSPolicy\nmetadata: {{ name: p{n}, namespace: a }}\nspec:\n  \
+             targetRefs: [{{ group: '', kind: Service, name: s }}]\n  validation: {{ hostname: s.test, caCertificateRefs: [{{ \
+             group: '', kind: ConfigMap, name: ca }}] }}\n---\n"
+        )
+    };
+    let policies: String = (0..50).map(policy).collect();
+    bench.apply(&format!("{policies}{service}\n---\n{}", https::authorities("a")));
+    let backends: Vec<_> = (1..=16).map(|n| json!({"name": "s", "port": n})).collect();
+    let rules = json!([{"backendRefs": backends}]);
+    for n in 0..10 {
+        bench.see([of_a(&format!("r{n}"), &rules)]);
+    }
+    work::take(Step::NotedService);
+    bench.see([http_route(("b", "r"), 9, 1, &["b.test".to_owned()], &json!([{}]))]);
+    // 10 routes and 50 policies; 16 ports of 10 routes, each with 50 policies, were 8,000.
+    assert_eq!(work::take(Step::NotedService), 60);
+}

@@ -86,6 +86,28 @@ fn an_old_ingress_does_not_take_a_host_over() {
         .admits("old", &names(&["host: a.test", "path: /other"]));
 }
 
+#[test]
+fn an_old_ingress_shows_no_certificate_newly_for_hosts_below() {
+    let old = ["namespace: evil", "host: mine.test", "age: 2020-01-01T00:00:00Z"];
+    let wild = ["host: *.test", "spec: tls: [{ hosts: ['*.test'], secretName: x }]"];
+    let victim = |more: &[&str]| {
+        ingress("shop", &[&["age: 2024-01-01T00:00:00Z", "host: shop.test"], more].concat())
+    };
+    let with = |more: &[&'static str]| [&old[..], more].concat();
+    let fixture = Fixture::new("", &[victim(&[]), ingress("old", &old)]);
+    let why = "host shop.test belongs to namespace default; this Ingress is older and would show its certificate there";
+    fixture.denies("old", &with(&wild), why);
+    fixture.admits("old", &with(&wild[..1]));
+    fixture.admits("new", &[&["namespace: evil"], &wild[..]].concat());
+    Fixture::new("--host-ownership=shared", &[victim(&[]), ingress("old", &old)])
+        .admits("old", &with(&wild));
+    // One that shows it already goes on, and a host with a certificate of its own shows that.
+    let has_it = Fixture::new("", &[victim(&[]), ingress("old", &with(&wild))]);
+    has_it.admits("old", &with(&[&wild[..], &["proxy-body-size: 8m"]].concat()));
+    let own = victim(&["spec: tls: [{ hosts: [shop.test], secretName: y }]"]);
+    Fixture::new("", &[own, ingress("old", &old)]).admits("old", &with(&wild));
+}
+
 /// Client certificates concern everybody's paths of a host.
 #[test]
 fn client_certificates_for_a_foreign_host_are_denied() {

@@ -141,11 +141,12 @@ fn a_set_that_comes_first_takes_nothing_from_routes_of_others_without_names() {
             let route = route(namespace, year, BY_SET, "").replace("hostnames: [''], ", "");
             route.replace("HTTPRoute", kind)
         };
-        for (year, is_denied) in [(2020, true), (2025, false)] {
+        // Whatever becomes of the route, the other set's listener would fall.
+        for year in [2020, 2025] {
             let others = [of("victim"), hostless("victim", 2024), hostless("evil", year)];
             let others = [&others[..], &[set("evil", "other.test")]].concat();
             let why = said("", &others, &of("evil"));
-            assert_eq!(why.is_some(), is_denied, "{kind}: {why:?}");
+            assert!(why.is_some(), "{kind}, {year}");
         }
     }
 }
@@ -235,4 +236,64 @@ fn prices_are_told_until_they_are_more_than_what_is_left() {
     assert!(!reviews.charge(2_000_000_000), "telling is charged");
     reviews.begin("evil", std::time::Instant::now());
     assert!(reviews.charge(1_999_000_000), "and no more than that");
+}
+
+fn set_of(namespace: &str, year: u16, listeners: &str) -> String {
+    format!(
+        "apiVersion: gateway.networking.k8s.io/v1\nkind: ListenerSet\n\
+         metadata: {{ name: set, namespace: {namespace}, creationTimestamp: '{year}-01-01T00:00:00Z' }}\n\
+         spec: {{ parentRef: {BY_GATEWAY}, listeners: [{listeners}] }}"
+    )
+}
+
+/// Of two sets the older has a port, and nobody's age is that of a listener.
+#[test]
+fn an_old_set_takes_no_port_from_a_set_of_another_namespace() {
+    let own = "{ name: own, port: 80, protocol: HTTP, hostname: mine.test }";
+    let victim = set_of(
+        "victim",
+        2022,
+        "{ name: tcp, port: 9100, protocol: TCP }, { name: any, port: 9102, protocol: HTTP }, \
+         { name: http, port: 9101, protocol: HTTP, hostname: api.test }",
+    );
+    for (listener, is_denied) in [
+        ("port: 9100, protocol: TCP", true),
+        ("port: 9102, protocol: HTTP", true),
+        ("port: 9101, protocol: TLS, hostname: x.test, tls: { mode: Passthrough }", true),
+        ("port: 9101, protocol: HTTP, hostname: api.test", true),
+        ("port: 9101, protocol: HTTP, hostname: x.test", false),
+        ("port: 9103, protocol: TCP", false),
+    ] {
+        let of = |year| set_of("evil", year, &format!("{own}, {{ name: new, {listener} }}"));
+        let others = [victim.clone(), set_of("evil", 2020, own)];
+        let why = said("", &others, &of(2020));
+        assert_eq!(why.is_some(), is_denied, "{listener}: {why:?}");
+        let expected = "of ListenerSet victim/set would no longer stand: this set is older";
+        assert!(why.is_none_or(|why| why.contains(expected)), "{listener}");
+        assert_eq!(said("", &[victim.clone()], &of(2025)), None, "{listener}: a younger one");
+        assert_eq!(said("--host-ownership=shared", &others, &of(2020)), None, "{listener}");
+        let had = [victim.clone(), of(2020)];
+        assert_eq!(said("", &had, &of(2020).replace("mine.test", "m.test")), None, "{listener}");
+    }
+}
+
+#[test]
+fn an_old_set_shows_no_certificate_newly_for_hosts_below() {
+    let ingress = "apiVersion: networking.k8s.io/v1\nkind: Ingress\n\
+                   metadata: { name: shop, namespace: victim, creationTimestamp: '2024-01-01T00:00:00Z' }\n\
+                   spec: { ingressClassName: nginx, rules: [{ host: shop.test }] }";
+    let own = "{ name: own, port: 80, protocol: HTTP, hostname: mine.test }";
+    let of = |year, port: u16| {
+        let tls = "tls: { certificateRefs: [{ name: wild }] }";
+        let wild =
+            format!("{{ name: w, port: {port}, protocol: HTTPS, hostname: '*.test', {tls} }}");
+        set_of("evil", year, &format!("{own}, {wild}"))
+    };
+    let others = [ingress.to_owned(), set_of("evil", 2020, own)];
+    let why = said("", &others, &of(2020, 443)).unwrap_or_default();
+    assert!(
+        why.starts_with("host shop.test belongs to namespace victim; this ListenerSet"),
+        "{why}"
+    );
+    assert_eq!(said("", &others[..1], &of(2025, 443)), None, "a younger one");
 }
