@@ -41,7 +41,7 @@ mod state;
 mod status;
 mod target;
 mod tls_policy;
-mod work;
+pub mod work;
 
 pub use frontend::authorities_of as authorities_of_clients;
 pub use gateways::references;

@@ -97,6 +97,8 @@ pub struct Translator {
     /// What is served of the Gateway API.
     pub(crate) gateways: Built,
     gateway_memo: Memo,
+    /// Routes, whoever serves them, and what they name as their parents.
+    pub(crate) route_parents: Relation<ObjectRef, ObjectRef>,
     /// The rules of listeners, by host.
     listener_rules: BTreeMap<HostPattern, usize>,
     /// The hosts that routes and listeners of Gateways name.
@@ -147,6 +149,7 @@ impl Translator {
             policies: Relation::default(),
             gateways: Built::default(),
             gateway_memo: Memo::default(),
+            route_parents: Relation::default(),
             listener_rules: BTreeMap::new(),
             gateway_claims: BTreeMap::new(),
             unnamed_route: None,

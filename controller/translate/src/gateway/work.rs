@@ -27,11 +27,13 @@ pub enum Step {
     Named,
     /// A Service that BackendTLSPolicies name is noted for a route, or a Gateway of it for a policy.
     NotedService,
+    /// A route is looked at for the price of what it is attached to.
+    Priced,
 }
 
 #[cfg(test)]
 thread_local! {
-    static WORK: std::cell::Cell<[usize; 12]> = const { std::cell::Cell::new([0; 12]) };
+    static WORK: std::cell::Cell<[usize; 13]> = const { std::cell::Cell::new([0; 13]) };
 }
 
 /// Notes one step.

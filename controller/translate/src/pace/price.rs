@@ -139,11 +139,10 @@ impl<'a> Prices<'a> {
                 let is_new =
                     self.world.secrets.get(&id.key).is_none_or(|it| it.last_good.is_none());
                 let gateways = self.translator.gateways_with(&id.key).filter(|_| is_new);
-                let routes = gateways.map(|gateway| self.of_attached(gateway));
+                let routes = self.of_attached(gateways);
                 let rest = (hosts + listeners) * HOST + self.of_readers(id, bytes);
-                let rest = rest.saturating_add(self.of_named(id, bytes));
-                let own = self.price_of_lists(&id.key, new).saturating_add(rest);
-                routes.fold(own, u64::saturating_add)
+                let rest = rest.saturating_add(self.of_named(id, bytes)).saturating_add(routes);
+                self.price_of_lists(&id.key, new).saturating_add(rest)
             }
             Object::ConfigMap(new) => {
                 let texts = new.data.iter().map(|(name, text)| name.len() + text.len());

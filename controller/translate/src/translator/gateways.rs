@@ -91,6 +91,12 @@ impl Translator {
             self.gateway_memo.left = None;
             return BTreeSet::new();
         }
+        for id in changed.gateway_api.iter().filter(|id| id.kind.is_route()) {
+            let route = world.gateway_api.routes.get(id).into_iter();
+            let parents = route.flat_map(|route| &route.spec.parent_refs);
+            let parents = parents.filter_map(|parent| parent.object(&id.key.namespace));
+            self.route_parents.set(id, parents.collect());
+        }
         let mut new = gateway::claims(world, &self.options, &mut self.gateway_memo);
         // Who has requests without a host is decided for each listener.
         let unnamed = new.remove(&HostPattern::default_host());

@@ -71,6 +71,14 @@ impl Translator {
         self.gateways.shown.get(secret).into_iter().flat_map(|(_, gateways)| gateways)
     }
 
+    /// The routes that name one of these as a parent.
+    pub(crate) fn routes_at<'o>(
+        &self,
+        objects: impl Iterator<Item = &'o ObjectRef>,
+    ) -> BTreeSet<&ObjectRef> {
+        objects.flat_map(|object| self.route_parents.by(object)).collect()
+    }
+
     /// Whether the rules of a route are known.
     pub(crate) fn has_rules_of(&self, route: &ObjectRef) -> bool {
         self.gateway_memo.has_rules_of(route)

@@ -4,11 +4,11 @@ use super::{
     ATTACHING, BYTE_OF_FILTERS, CERTIFICATE, HOST, INGRESS, LISTENER, PLACE, PLACE_OF_REVIEW,
     Prices, RELOAD, ROUTE_RULE, RULE, bytes_of_policy,
 };
+use crate::gateway::work::{self, Step};
 use crate::gateway::{self, Admitted, OwnListeners, intersection};
 use oxigress_core::model::HostPattern;
 use oxigress_objects::gateway::{
-    BackendTlsPolicy, GatewaySpec, HttpRouteSpec, Listener, ListenerSet, ListenerSetSpec,
-    ParentRef, Route,
+    BackendTlsPolicy, GatewaySpec, HttpRouteSpec, Listener, ListenerSet, ListenerSetSpec, ParentRef,
 };
 use oxigress_objects::{ConfigMap, Key, Kind, ObjectRef};
 use std::collections::{BTreeMap, BTreeSet};
@@ -102,7 +102,9 @@ impl Prices<'_> {
         let hosts: BTreeSet<HostPattern> = hosts.into_iter().collect();
         let (merged, read) = match hosts.is_empty() {
             true => (0, 0),
-            false => (self.translator.rules_under(&hosts) as u64, self.of_attached(object)),
+            false => {
+                (self.translator.rules_under(&hosts) as u64, self.of_attached([object].into_iter()))
+            }
         };
         let listeners = new.len() as u64 + self.below_listeners(old.iter().chain(new));
         (INGRESS + HOST * listeners + RULE * merged).saturating_add(read)
@@ -149,20 +151,19 @@ impl Prices<'_> {
         (listeners + in_sets) as u64
     }
 
-    /// What it costs that the routes of a Gateway or a ListenerSet are read of which the rules are not known, and merged where they
-    /// are served.
-    pub(super) fn of_attached(&self, object: &ObjectRef) -> u64 {
-        let names = |id: &ObjectRef, route: &Route| {
-            let mut parents = route.spec.parent_refs.iter();
-            parents.any(|parent| parent.object(&id.key.namespace).as_ref() == Some(object))
+    /// What it costs that the routes of Gateways or ListenerSets are read of which the rules are not known, and merged where they
+    /// are served. Other routes of the world are not looked at.
+    pub(super) fn of_attached<'o>(&self, objects: impl Iterator<Item = &'o ObjectRef>) -> u64 {
+        let of_one = |id: &ObjectRef| {
+            work::count(Step::Priced);
+            let route = self.world.gateway_api.routes.get(id);
+            let route = route.filter(|_| !self.translator.has_rules_of(id));
+            route.map_or(0, |route| {
+                INGRESS + price_of_rules(&route.spec) + RULE * route.spec.count_rules() as u64
+            })
         };
-        let all = self.world.gateway_api.routes.iter();
-        let unread =
-            all.filter(|(id, route)| names(id, route) && !self.translator.has_rules_of(id));
-        let of_one = |(_, route): (_, &Arc<Route>)| {
-            INGRESS + price_of_rules(&route.spec) + RULE * route.spec.count_rules() as u64
-        };
-        unread.map(of_one).fold(0, u64::saturating_add)
+        let routes = self.translator.routes_at(objects);
+        routes.into_iter().map(of_one).fold(0, u64::saturating_add)
     }
 
     /// What a BackendTLSPolicy costs: its authorities, and the routes to its Services.

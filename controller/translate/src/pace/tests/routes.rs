@@ -1,6 +1,7 @@
 //! What objects cost that routes, listeners and hosts below wildcards depend on.
 
 use super::*;
+use crate::gateway::work::{self, Step};
 use oxigress_objects::gateway::GROUP;
 use serde_json::{Value, json};
 
@@ -47,6 +48,24 @@ fn a_service_and_a_secret_that_the_gateway_api_names_cost_what_reading_again_cos
     assert!((10..30).contains(&toggles.count()));
     bench.apply(routes(100, "a").map(|(id, _)| (id, None)));
     assert_eq!(price(&bench, service(81)), 0, "nobody reads it any more");
+}
+
+/// Those of listeners that a Secret is for, each once, and none else.
+#[test]
+fn the_price_of_a_secret_is_told_by_the_routes_of_its_gateways() {
+    let mut bench = Bench::new();
+    let named = |name: &str, parent: &str| {
+        let spec = json!({"parentRefs": vec![json!({"name": parent}); 32]});
+        let id = ObjectRef::new(Kind::HTTPRoute, Key::new("a", name));
+        (id, Some(Object::Route(resource(spec))))
+    };
+    let strangers = (0..1_000).map(|n| named(&format!("s{n}"), "none"));
+    let own = (0..3).map(|n| named(&format!("r{n}"), "g"));
+    bench.apply(secured("a.test").into_iter().chain(strangers).chain(own));
+    work::take(Step::Priced);
+    let (id, object) = users(0, "a");
+    bench.price(&id, &object.unwrap());
+    assert_eq!(work::take(Step::Priced), 3);
 }
 
 #[test]
