@@ -38,7 +38,7 @@ use oxigress_objects::{Key, Kind, ObjectRef, World};
 use oxigress_translate::{Candidate, ReviewOutcome, Reviews, Translator};
 use review::Subject;
 use std::convert::Infallible;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -275,11 +275,12 @@ async fn converse(
     context: &SslContext,
     reviewer: &Reviewer,
 ) -> anyhow::Result<()> {
+    let client = stream.peer_addr()?.ip();
     let mut stream = SslStream::new(Ssl::new(context)?, stream)?;
     tokio::time::timeout(TIMEOUT, Pin::new(&mut stream).accept()).await??;
     let service = service_fn(|request| async {
         let _work = slot.work();
-        reviewer.answer(request).await
+        reviewer.answer(client, request).await
     });
     Ok(connections::converse(stream, service).await?)
 }
@@ -292,12 +293,13 @@ impl Reviewer {
 
     async fn answer(
         &self,
+        client: IpAddr,
         request: Request<Incoming>,
     ) -> Result<Response<Full<Bytes>>, Infallible> {
         let mut response = Response::new(Full::default());
         let reviewed = match connections::is_proxied(request.headers()) {
             true => Err(Refusal::Proxied),
-            false => self.review(request.into_body()).await,
+            false => self.review(client, request.into_body()).await,
         };
         let (kind, body) = match reviewed {
             Ok(body) => ("application/json", body),
@@ -314,15 +316,16 @@ impl Reviewer {
     }
 
     /// The answer to one body.
-    async fn review(&self, body: Incoming) -> Result<Vec<u8>, Refusal> {
+    async fn review(&self, client: IpAddr, body: Incoming) -> Result<Vec<u8>, Refusal> {
         let start = Instant::now();
         let end = tokio::time::Instant::from_std(start + TIMEOUT);
         let mut upload = Upload::new(body);
         timeout_at(end, upload.begin()).await.map_err(|_| Refusal::TooSlow)??;
         let head = Head::read(upload.bytes());
+        let head = head.map(|head| (client, head));
         let reviewed = self.review_of(head.as_ref(), upload, start, end).await;
         match (reviewed, head) {
-            (Err(refusal), Some(head)) if refusal.is_of_object() => {
+            (Err(refusal), Some((_, head))) if refusal.is_of_object() => {
                 let denial = Some(refusal.to_string()).filter(|_| !head.is_deletion);
                 let outcome = ReviewOutcome { denial, ..ReviewOutcome::default() };
                 Ok(review::write(&head.uid, &outcome))
@@ -333,13 +336,15 @@ impl Reviewer {
 
     async fn review_of(
         &self,
-        head: Option<&Head>,
+        head: Option<&(IpAddr, Head)>,
         upload: Upload,
         start: Instant,
         end: tokio::time::Instant,
     ) -> Result<Vec<u8>, Refusal> {
         let crowded = |head: &Head| Refusal::Crowded { namespace: head.namespace.clone() };
-        let line = head.map(|head| self.lines.join(&head.namespace).ok_or_else(|| crowded(head)));
+        let line = head.map(|(client, head)| {
+            self.lines.join(*client, &head.namespace).ok_or_else(|| crowded(head))
+        });
         // The API server reads no answer before it has sent the body.
         let line = match line.transpose() {
             Ok(line) => line,
@@ -349,7 +354,7 @@ impl Reviewer {
             }
         };
         let _first = match (&line, head) {
-            (Some(line), Some(head)) => {
+            (Some(line), Some((_, head))) => {
                 Some(timeout_at(end, line.place()).await.map_err(|_| crowded(head))?)
             }
             _ => None,

@@ -1,6 +1,9 @@
 //! The reviews of a namespace that are under way: its others wait for them, and take nobody else's places.
+//!
+//! Clients: each address has lines of its own, or whoever reaches the port would fill those of the API server.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
@@ -9,29 +12,33 @@ const PLACES: usize = 4;
 /// Those that wait included.
 pub const MAX_IN_LINE: usize = 64;
 
+/// Who has a line: a namespace, as an address names it.
+type Whose = (IpAddr, String);
+
 /// The line of each namespace that has one.
 #[derive(Default)]
-pub struct Lines(Mutex<BTreeMap<String, Arc<Semaphore>>>);
+pub struct Lines(Mutex<BTreeMap<Whose, Arc<Semaphore>>>);
 
 /// A review in its namespace's line.
 pub struct InLine<'l> {
     lines: &'l Lines,
-    namespace: &'l str,
+    whose: Whose,
     places: Arc<Semaphore>,
 }
 
 impl Lines {
     /// Puts a review into its namespace's line; `None`: the line is full.
-    pub fn join<'l>(&'l self, namespace: &'l str) -> Option<InLine<'l>> {
+    pub fn join(&self, client: IpAddr, namespace: &str) -> Option<InLine<'_>> {
         let mut all = self.all();
-        let places = all.entry(namespace.to_owned());
+        let whose = (client, namespace.to_owned());
+        let places = all.entry(whose.clone());
         let places = places.or_insert_with(|| Arc::new(Semaphore::new(PLACES)));
         // The list has one, and each review in the line.
         let has_room = Arc::strong_count(places) <= MAX_IN_LINE;
-        has_room.then(|| InLine { lines: self, namespace, places: places.clone() })
+        has_room.then(|| InLine { lines: self, whose, places: places.clone() })
     }
 
-    fn all(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Semaphore>>> {
+    fn all(&self) -> MutexGuard<'_, BTreeMap<Whose, Arc<Semaphore>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -48,7 +55,7 @@ impl Drop for InLine<'_> {
         let mut all = self.lines.all();
         // The list's and this one.
         if Arc::strong_count(&self.places) == 2 {
-            all.remove(self.namespace);
+            all.remove(&self.whose);
         }
     }
 }
@@ -60,9 +67,12 @@ mod tests {
     #[tokio::test]
     async fn a_full_line_takes_nobody_elses_room() {
         let lines = Lines::default();
-        let mut full: Vec<_> = (0..MAX_IN_LINE).map(|_| lines.join("evil").unwrap()).collect();
-        assert!(lines.join("evil").is_none());
-        let other = lines.join("shop").unwrap();
+        let [client, stranger] = ["10.0.0.1", "10.0.0.2"].map(|of| of.parse().unwrap());
+        let mut full: Vec<_> =
+            (0..MAX_IN_LINE).map(|_| lines.join(client, "evil").unwrap()).collect();
+        assert!(lines.join(client, "evil").is_none());
+        drop(lines.join(stranger, "evil").unwrap());
+        let other = lines.join(client, "shop").unwrap();
         assert!(other.place().await.is_some());
         let mut held = Vec::new();
         for line in &full[..PLACES] {
@@ -72,7 +82,7 @@ mod tests {
         assert!(fifth.await.is_err());
         drop(held);
         full.pop();
-        assert!(lines.join("evil").is_some());
+        assert!(lines.join(client, "evil").is_some());
         drop((full, other));
         assert!(lines.all().is_empty());
     }

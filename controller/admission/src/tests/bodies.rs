@@ -43,8 +43,9 @@ async fn a_body_over_the_limit_is_denied_by_its_review() {
 #[tokio::test]
 async fn a_namespace_that_sends_many_at_once_is_denied_and_others_are_not() {
     let running = start().await;
+    let client = IpAddr::from([127, 0, 0, 1]);
     let under_way: Vec<_> =
-        (0..lines::MAX_IN_LINE).map(|_| running.lines.join("evil").unwrap()).collect();
+        (0..lines::MAX_IN_LINE).map(|_| running.lines.join(client, "evil").unwrap()).collect();
     let (mut client, _) = connect(running.address).await;
     let (_, body) = post(&mut client, &written("evil", "CREATE", 1 << 20)).await;
     let denied = checked(&body, "of-CREATE");

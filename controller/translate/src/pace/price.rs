@@ -263,7 +263,8 @@ impl<'a> Prices<'a> {
             .readers_of(id)
             .flat_map(|(key, ingress)| self.translator.hosts_named_by(key, ingress));
         let hosts: BTreeSet<HostPattern> = hosts.collect();
-        let rules: usize = hosts.iter().map(|host| self.translator.rules_on(host)).sum();
+        let payer = &id.key.namespace;
+        let rules: usize = hosts.iter().map(|host| self.translator.rules_paid(host, payer)).sum();
         let merging = rules as u64 * RULE;
         self.readers_of(id).map(of_one).fold(merging, u64::saturating_add)
     }

@@ -436,10 +436,27 @@ fn an_object_of_a_guest_pays_for_the_rules_beside_it() {
     let (guest, object) = plain("a", "guest", "x", 1);
     let Some(Object::Ingress(ingress)) = object else { panic!("an Ingress") };
     let named = annotated((*ingress).clone(), &[("x.io/custom-headers", "headers")]);
-    bench.apply([(guest, one(named)), headers("a"), plain("b", "large", "x", 5_000)]);
+    bench.apply([(guest, one(named)), headers("a"), plain("0", "large", "x", 5_000)]);
     let (id, object) = headers("b");
     let price = bench.price(&id, &object.unwrap());
     assert!((20_000_000..30_000_000).contains(&price), "{price}: the host is merged again");
+}
+
+/// A host's owner pays for few of the paths that others add to it.
+#[test]
+fn guests_of_a_host_leave_its_owner_his_changes() {
+    let mut bench = Bench::new();
+    let alone = |bench: &Bench| {
+        let (id, object) = plain("b", "owner", "x", 2);
+        bench.price(&id, &object.unwrap())
+    };
+    bench.apply([plain("b", "owner", "x", 1), plain("c", "few", "x", 100)]);
+    let before = alone(&bench);
+    bench.apply([plain("evil", "many", "x", 9_000)]);
+    let after = alone(&bench);
+    assert!(after - before <= 2_000 * 5_000, "{before}, {after}");
+    let (id, object) = plain("evil", "many", "x", 8_999);
+    assert!(bench.price(&id, &object.unwrap()) > 40_000_000, "all of its own");
 }
 
 #[test]

@@ -11,6 +11,9 @@ use oxigress_objects::{Changed, World};
 use oxigress_objects::{Key, Kind, Name, ObjectRef};
 use std::collections::BTreeSet;
 
+/// Most rules of others on a host that a namespace pays for when it changes something there.
+const MOST_BESIDE: usize = 2_000;
+
 impl Translator {
     /// The paths of an Ingress that were compiled and are known as patterns.
     pub(crate) fn expressions_of(&self, ingress: &Key) -> impl Iterator<Item = &str> {
@@ -113,7 +116,7 @@ impl Translator {
     pub(crate) fn rules_beside(&self, key: &Key, ingress: &Ingress) -> usize {
         let hosts = self.hosts_named_by(key, ingress);
         let own = |host| self.claims.get(key).map_or(0, |claims| claims.claims_on(host).len());
-        let others = |host| self.rules_on(host).saturating_sub(own(host));
+        let others = |host| self.rules_paid(host, &key.namespace).saturating_sub(own(host));
         let merged: usize = hosts.iter().map(others).sum();
         let names = format!("{}/server-alias", self.options.annotations_prefix);
         let names = ingress.annotations.get(&names).map_or(0, |names| names.split(',').count());
@@ -144,6 +147,20 @@ impl Translator {
     pub(crate) fn rules_on(&self, host: &HostPattern) -> usize {
         let own = self.snapshot.servers.get(host).map_or(0, |server| server.rules.len());
         own + self.rules_at(host)
+    }
+
+    /// How many of them a namespace pays for when it changes something there: all, but a host's owner no more than [`MOST_BESIDE`]
+    /// of others, or whoever adds paths to a host would leave its owner no changes.
+    pub(crate) fn rules_paid(&self, host: &HostPattern, namespace: &str) -> usize {
+        let all = self.rules_on(host);
+        let owner = self.decide_owner(host).by;
+        if all <= MOST_BESIDE || owner.is_none_or(|owner| *owner.key.namespace != *namespace) {
+            return all;
+        }
+        let own = self.claimants_of(host).filter(|key| *key.namespace == *namespace);
+        let own = own.filter_map(|key| self.claims.get(key));
+        let own: usize = own.map(|claims| claims.claims_on(host).len()).sum();
+        own + all.saturating_sub(own).min(MOST_BESIDE)
     }
 
     /// How many hosts choose a certificate again when a Secret changes.
