@@ -38,7 +38,7 @@ pub struct Note {
 
 impl Note {
     fn new(severity: Severity, message: impl Into<String>) -> Self {
-        Note { severity, message: message.into(), cause: None }
+        Note { severity, message: without_credentials(message.into()), cause: None }
     }
 
     /// The object, or a part of it, is not served.
@@ -55,6 +55,28 @@ impl Note {
     pub fn remark(message: impl Into<String>) -> Self {
         Note::new(Severity::Note, message)
     }
+}
+
+/// The text without users and passwords of URLs in it: notes stand in logs, Events and the dashboard.
+fn without_credentials(text: String) -> String {
+    let mut rest = text.as_str();
+    let mut kept = String::new();
+    while let Some((before, after)) = rest.split_once("://") {
+        kept.extend([before, "://"]);
+        let is_end = |c: char| c == '/' || c == '?' || c == '"' || c.is_whitespace();
+        let authority = after.split(is_end).next().unwrap_or_default();
+        rest = match authority.rfind('@').and_then(|at| after.get(at..)) {
+            Some(host) => {
+                kept.push_str("(hidden)");
+                host
+            }
+            None => after,
+        };
+    }
+    if kept.is_empty() {
+        return text;
+    }
+    kept + rest
 }
 
 /// All there is to say about one object.
@@ -104,3 +126,24 @@ pub type Verdicts = BTreeMap<ObjectRef, Verdict>;
 
 /// Verdicts that changed; `None`: there is nothing to say any more.
 pub type VerdictChanges = BTreeMap<ObjectRef, Option<Verdict>>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_note_has_no_credentials_of_urls() {
+        for (text, expected) in [
+            ("auth-url: \"http://a:SECRET@h/x\" is", "auth-url: \"http://(hidden)@h/x\" is"),
+            (
+                "http://a:SECRET@h and https://b@c/d@e",
+                "http://(hidden)@h and https://(hidden)@c/d@e",
+            ),
+            ("http://a:S@CRET@h", "http://(hidden)@h"),
+            ("http://h/x?to=a@b and a@b://", "http://h/x?to=a@b and a@b://"),
+            ("nothing: a@b", "nothing: a@b"),
+        ] {
+            assert_eq!(Note::warning(text).message, expected);
+        }
+    }
+}

@@ -49,6 +49,7 @@ pub use host::intersection;
 pub use left::Left;
 pub use listener::MAX_LISTENERS;
 pub use memo::Memo;
+pub use opened::HeldPorts;
 pub use policies::{name_one_of, references as references_of_policy, that_name};
 pub use protocol::Protocol;
 pub use review::{Admitted, NewListeners, OfSet, OwnListeners, RouteHosts, Standing};

@@ -34,6 +34,7 @@ mod testing;
 mod translator;
 
 pub use backend::port_of_ingress;
+pub use gateway::HeldPorts;
 pub use host::aliases::counterpart;
 pub use host::certificate::secret_behind;
 pub use host::owner::{HostOwnership, whose, words_of};

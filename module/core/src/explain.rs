@@ -196,7 +196,7 @@ pub fn explain<'g>(
         other_rules: trace.other_rules,
         policies: trace.policies,
         conditions,
-        outcome: outcome(&decision, trace.reason, forwarded),
+        outcome: outcome(&decision, trace.reason, forwarded, facts.args()),
         backend,
         host,
     }
@@ -206,11 +206,15 @@ fn outcome<'g, G: Generation<'g>>(
     decision: &Decision<'g, G>,
     reason: Option<Reason>,
     forwarded: Option<ExplainedAnswer>,
+    own_args: &[u8],
 ) -> ExplainedAnswer {
     let why = reason.map_or("", Reason::text);
     let rewritten = decision.edits.uri.as_ref().filter(|_| decision.route.backend().is_some());
     let rewritten = rewritten.map(|(path, args)| {
         let mark: &[u8] = if args.is_empty() { b"" } else { b"?" };
+        // A query that is not the client's may have what opens the endpoint.
+        let is_hidden = !args.is_empty() && **args != *own_args;
+        let args = if is_hidden { shown::HIDDEN.as_bytes() } else { args };
         text(&[path, mark, args].concat())
     });
     let answer = match &decision.answer {

@@ -148,9 +148,9 @@ impl Memo {
 
     /// Forgets everything, since no Gateway is ours.
     pub fn forget_all(&mut self) {
-        let is_held = self.opened.is_held;
+        let held = std::mem::take(&mut self.opened.held);
         *self = Memo::default();
-        self.opened.is_held = is_held;
+        self.opened.held = held;
     }
 
     /// Forgets what comes of routes and hosts, since settings have changed.

@@ -11,7 +11,9 @@
 //!          listeners that may show it; of a BackendTLSPolicy and of the ConfigMap that it names the routes to its Services. Of what
 //!          may show another certificate for a wildcard, the hosts of Ingresses below that.
 //! Units:   nanoseconds; the constants are measured by `what_is_charged_is_what_it_takes`, rounded up.
-//! Exempt:  endpoints, and what is the operator's: classes, Namespaces, the objects that flags and the main ConfigMap name.
+//!          Of a Service, and of an EndpointSlice of one that has many endpoints on all its ports, these endpoints: they are read, sent
+//!          and written again.
+//! Exempt:  endpoints of Services that have no more than [`FREE_ENDPOINTS`], and what is the operator's: classes, Namespaces, the objects that flags and the main ConfigMap name.
 
 mod gateways;
 
@@ -27,6 +29,10 @@ use oxigress_objects::secret::Secret;
 use oxigress_objects::{Key, Kind, Object, ObjectRef, World};
 use std::collections::{BTreeSet, HashSet};
 
+/// Endpoints of a Service on all its ports, of which no change waits.
+const FREE_ENDPOINTS: usize = 5_000;
+/// What an endpoint costs that is read and sent again, and written by nginx.
+const ENDPOINT: u64 = 2_000;
 /// What reading a certificate costs.
 const CERTIFICATE: u64 = 125_000;
 /// What reading a byte of revocation lists costs.
@@ -95,10 +101,10 @@ impl<'a> Prices<'a> {
                     || self.translator.routes_with(key).next().is_none()
             }
             Object::ReferenceGrant(new) => api.grants.get(key) == Some(new) || is_unused,
-            Object::EndpointSlice(_)
-            | Object::GatewayClass(_)
-            | Object::IngressClass(_)
-            | Object::Namespace(_) => true,
+            Object::EndpointSlice(new) => {
+                new.service_of(&key.namespace).is_none_or(|of| self.of_endpoints(&of) == 0)
+            }
+            Object::GatewayClass(_) | Object::IngressClass(_) | Object::Namespace(_) => true,
         };
         is_same || self.translator.is_operators(id) || !self.is_read(id, object)
     }
@@ -115,6 +121,7 @@ impl<'a> Prices<'a> {
             | Object::Gateway(_)
             | Object::ListenerSet(_)
             | Object::Policy(_)
+            | Object::EndpointSlice(_)
             | Object::ReferenceGrant(_) => true,
             Object::Secret(new) => {
                 is_named
@@ -122,7 +129,9 @@ impl<'a> Prices<'a> {
                     || known.listeners_with(key) > 0
                     || self.price_of_lists(key, new) > 0
             }
-            Object::Service(_) => is_named || known.routes_of(key).next().is_some(),
+            Object::Service(_) => {
+                is_named || known.routes_of(key).next().is_some() || self.of_endpoints(key) > 0
+            }
             Object::ConfigMap(_) => is_named || self.policies_with(key).next().is_some(),
             _ => is_named,
         }
@@ -154,6 +163,7 @@ impl<'a> Prices<'a> {
                 let routes = self.translator.routes_of(&id.key);
                 let own = self.of_readers(id, 0).saturating_add(self.of_named(id, 0));
                 own.saturating_add(self.of_routes(routes))
+                    .saturating_add(self.of_endpoints(&id.key))
             }
             Object::Route(new) => {
                 let new_texts = self.new_expressions(id, &new.spec);
@@ -171,10 +181,19 @@ impl<'a> Prices<'a> {
                 let routes: BTreeSet<&ObjectRef> = routes.collect();
                 INGRESS.saturating_add(self.of_routes(routes.into_iter()))
             }
-            Object::EndpointSlice(_)
-            | Object::GatewayClass(_)
-            | Object::IngressClass(_)
-            | Object::Namespace(_) => 0,
+            Object::EndpointSlice(new) => {
+                let service = new.service_of(&id.key.namespace);
+                service.map_or(0, |service| self.of_endpoints(&service))
+            }
+            Object::GatewayClass(_) | Object::IngressClass(_) | Object::Namespace(_) => 0,
+        }
+    }
+
+    /// What it costs that the endpoints of a Service are read again, for each of its ports to which something leads.
+    fn of_endpoints(&self, service: &Key) -> u64 {
+        match self.translator.count_endpoints(service) {
+            0..=FREE_ENDPOINTS => 0,
+            count => ENDPOINT * count as u64,
         }
     }
 

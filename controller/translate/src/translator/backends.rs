@@ -14,6 +14,13 @@ use oxigress_settings::grammar::url;
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Translator {
+    /// How many endpoints a Service has, on all its ports together.
+    pub(crate) fn count_endpoints(&self, service: &Key) -> usize {
+        let backends = self.backends_of(service);
+        let sets = backends.iter().filter_map(|id| self.snapshot.endpoints.get(id));
+        sets.map(|set| set.as_slice().len()).sum()
+    }
+
     pub(super) fn backends_of(&self, service: &Key) -> Vec<BackendId> {
         let Ok(first) = BackendId::parse(format!("{service}/")) else { return Vec::new() };
         let ids = self.backend_specs.range(first.clone()..).map(|(id, _)| id);

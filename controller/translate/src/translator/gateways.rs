@@ -2,7 +2,7 @@
 
 use super::{BundleSource, PolicyHolder, Translator, put};
 use crate::backend::spec::{BackendSpec, Override};
-use crate::gateway::{self, Beside, Built, HostOwner};
+use crate::gateway::{self, Beside, Built, HeldPorts, HostOwner};
 use crate::host::owner::ServedFrom;
 use crate::notes::Part;
 use oxigress_core::model::policy::{Policies, PolicyId, TlsPolicy};
@@ -12,7 +12,7 @@ use oxigress_core::model::{
 use oxigress_core::wire::native::Patch;
 use oxigress_objects::gateway as objects;
 use oxigress_objects::gateway_status::Wanted;
-use oxigress_objects::{Changed, Key, Kind, ObjectRef, World};
+use oxigress_objects::{Changed, Key, Kind, Name, ObjectRef, World};
 use oxigress_settings::conf_input::Listener;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -29,19 +29,20 @@ impl Translator {
         &self.gateways.statuses
     }
 
-    /// Whether ports that ListenerSets alone ask for, or ask for no more, wait for a reload.
+    /// Whether ports that ListenerSets alone ask for wait for a reload.
     pub fn has_pending_ports(&self) -> bool {
-        self.gateways.ports != self.gateways.opened
+        let Built { ports, opened, .. } = &self.gateways;
+        ports.iter().any(|(port, asked)| opened.get(port) != Some(asked))
     }
 
-    /// Says for the next update whether such ports have to wait.
-    pub fn hold_ports(&mut self, is_held: bool) {
-        self.gateway_memo.opened.is_held = is_held;
+    /// Says for the next update which of such ports have to wait.
+    pub fn hold_ports(&mut self, held: HeldPorts) {
+        self.gateway_memo.opened.held = held;
     }
 
-    /// Whether some of them were opened or closed since this was last asked.
-    pub fn take_opened_for_sets(&mut self) -> bool {
-        std::mem::take(&mut self.gateway_memo.opened.is_for_sets)
+    /// The namespaces for whose sets some were opened since this was last asked.
+    pub fn take_opened_for_sets(&mut self) -> BTreeSet<Name> {
+        std::mem::take(&mut self.gateway_memo.opened.for_sets_of)
     }
 
     /// Whether nginx has to reload for a listener's port.
@@ -122,9 +123,7 @@ impl Translator {
         hosts: &BTreeSet<HostPattern>,
     ) -> bool {
         let now = &self.gateways;
-        if !changed.gateway_api.is_empty()
-            || (self.has_pending_ports() && !self.gateway_memo.opened.is_held)
-        {
+        if !changed.gateway_api.is_empty() || self.gateway_memo.opened.has_due() {
             return true;
         }
         if now.statuses.is_empty() {

@@ -193,8 +193,9 @@ impl Translator {
                 maps.into_iter().any(is) || self.settings.sources().any(|key| *key == object.key)
             }
             Kind::Secret => is(&options.default_ssl_certificate),
-            Kind::EndpointSlice | Kind::GatewayClass | Kind::IngressClass | Kind::Namespace => true,
+            Kind::GatewayClass | Kind::IngressClass | Kind::Namespace => true,
             Kind::BackendTLSPolicy
+            | Kind::EndpointSlice
             | Kind::Gateway
             | Kind::GRPCRoute
             | Kind::HTTPRoute

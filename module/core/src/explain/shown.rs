@@ -3,13 +3,26 @@
 use crate::model::policy::{Access, Policies, Template, UpstreamTls};
 use serde_json::Value;
 
-const HIDDEN: &str = "(hidden)";
+/// Stands for what is not shown.
+pub const HIDDEN: &str = "(hidden)";
 
 /// Headers whose values are often credentials: names that hold one of these.
-const SECRET_NAMES: [&str; 8] =
-    ["authorization", "cookie", "token", "secret", "password", "key", "credential", "signature"];
+const SECRET_NAMES: [&str; 12] = [
+    "auth",
+    "bearer",
+    "cookie",
+    "credential",
+    "jwt",
+    "key",
+    "pass",
+    "pwd",
+    "secret",
+    "session",
+    "signature",
+    "token",
+];
 
-/// The policies as JSON, without keys, password hashes, queries of auth servers and mirrors, the texts of scripts, and values of
+/// The policies as JSON, without keys, password hashes, queries of auth servers, mirrors and rewrites, the texts of scripts, and values of
 /// headers that may be credentials; certificates by their length.
 pub fn shown(policies: &Policies) -> Value {
     let mut policies = policies.clone();
@@ -21,6 +34,7 @@ pub fn shown(policies: &Policies) -> Value {
             hide_query(&mut external.target);
         }
     }
+    policies.rewrite.iter_mut().for_each(|rewrite| hide_query(&mut rewrite.target));
     policies.mirror.iter_mut().for_each(|mirror| hide_query(&mut mirror.target));
     policies.more_mirrors.iter_mut().for_each(|mirror| hide_query(&mut mirror.target));
     if let Some(UpstreamTls { certificate, key, .. }) =
@@ -102,7 +116,8 @@ mod tests {
             },
             "request_headers": [{"name": "Authorization", "value": "Bearer SECRET"}],
             "added_request_headers": [{"name": "Authorization", "value": "Bearer SECRET"}],
-            "beside_own_headers": [{"name": "X-Token", "value": "SECRET"}],
+            "beside_own_headers": [{"name": "X-Token", "value": "SECRET"}, {"name": "X-Auth", "value": "SECRET"}],
+            "rewrite": {"target": "/to?api_key=SECRET"},
             "response_edits": [{"name": "X-Api-Key", "action": "set", "value": "SECRET"}],
             "more_mirrors": [{"to": {"backend": "copy", "host": "copy.test"}, "target": "/?token=SECRET"}],
             "script": {"steps": [

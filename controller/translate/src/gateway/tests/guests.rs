@@ -1,7 +1,9 @@
 //! What listeners that other namespaces bring to a Gateway leave to routes of others.
 
 use super::*;
+use crate::HeldPorts;
 use oxigress_core::model::CertificateId;
+use oxigress_objects::Name;
 use oxigress_objects::secret::{Fields, Offer, Pair, Secret};
 
 fn secret(namespace: &str) -> Seen {
@@ -257,14 +259,36 @@ fn what_guests_leave_costs_no_look_at_each_of_their_wildcards() {
     assert!((1..1_000).contains(&looks), "{looks}");
 }
 
+/// For whose sets ports were opened.
+fn taken(bench: &mut Bench) -> Vec<String> {
+    bench.translator.take_opened_for_sets().iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn ports_of_a_namespace_wait_while_those_of_others_are_opened() {
+    let mut bench = bench();
+    let held = HeldPorts { all: false, of: [Name::from("evil")].into() };
+    bench.see([ports_of("evil", &[9_001])]);
+    assert_eq!(bench.new_ports().unwrap(), ["tcp/9001"]);
+    bench.translator.hold_ports(held);
+    bench.see([ports_of("evil", &[9_002])]);
+    assert_eq!((bench.new_ports(), bench.translator.has_pending_ports()), (None, true));
+    bench.see([ports_of("team", &[9_003])]);
+    assert_eq!(bench.new_ports().unwrap(), ["tcp/9003"], "closed with what is opened");
+    assert_eq!(bench.programmed("evil"), ["Pending", "Pending"]);
+    // Whoever takes a port away reloads nothing.
+    bench.see([ports_of("team", &[])]);
+    assert_eq!(bench.new_ports(), None);
+}
+
 #[test]
 fn ports_of_sets_wait_while_they_are_held_and_those_of_gateways_do_not() {
     let mut bench = bench();
-    bench.translator.hold_ports(false);
+    bench.translator.hold_ports(HeldPorts::default());
     bench.see([ports_of("team", &[9_001])]);
     assert_eq!(bench.new_ports().unwrap(), ["tcp/9001"]);
-    assert!(bench.translator.take_opened_for_sets());
-    bench.translator.hold_ports(true);
+    assert_eq!(taken(&mut bench), ["team"]);
+    bench.translator.hold_ports(HeldPorts { all: true, ..HeldPorts::default() });
     for n in 0..20_u16 {
         bench.see([ports_of("evil", &[9_002 + n % 2])]);
     }
@@ -279,15 +303,16 @@ fn ports_of_sets_wait_while_they_are_held_and_those_of_gateways_do_not() {
     let id = ObjectRef::new(Kind::Gateway, Key::new("infra", "g0"));
     bench.see([(id, Some(Object::Gateway(resource(0, spec))))]);
     assert_eq!(bench.new_ports().unwrap(), ["tcp/9003", "tcp/9004", "tcp/9100"]);
-    assert!(!bench.translator.take_opened_for_sets());
+    assert_eq!(taken(&mut bench), [""; 0]);
     assert_eq!(bench.programmed("evil"), ["Programmed", "Programmed"]);
     // Others are opened as soon as they are no longer held, whatever changes.
     bench.see([ports_of("evil", &[9_005])]);
     assert_eq!(bench.new_ports(), None);
-    bench.translator.hold_ports(false);
+    bench.translator.hold_ports(HeldPorts::default());
     bench.see([]);
     assert_eq!(bench.new_ports().unwrap(), ["tcp/9004", "tcp/9005", "tcp/9100"]);
-    assert!(bench.translator.take_opened_for_sets() && !bench.translator.has_pending_ports());
+    assert_eq!(taken(&mut bench), ["evil"]);
+    assert!(!bench.translator.has_pending_ports());
 }
 
 #[test]

@@ -117,3 +117,20 @@ fn an_expression_costs_what_is_compiled_of_it() {
     assert!(wide > plain + 100_000, "{plain} {wide}");
     assert!(unbalanced < plain + 50_000, "{unbalanced} {plain}: it is refused by its text");
 }
+
+/// A host's owner pays for few of the paths that others add to it.
+#[test]
+fn guests_of_a_host_leave_its_owner_his_changes() {
+    let mut bench = Bench::new();
+    let alone = |bench: &Bench| {
+        let (id, object) = plain("b", "owner", "x", 2);
+        bench.price(&id, &object.unwrap())
+    };
+    bench.apply([plain("b", "owner", "x", 1), plain("c", "few", "x", 100)]);
+    let before = alone(&bench);
+    bench.apply([plain("evil", "many", "x", 9_000)]);
+    let after = alone(&bench);
+    assert!(after - before <= 2_000 * 5_000, "{before}, {after}");
+    let (id, object) = plain("evil", "many", "x", 8_999);
+    assert!(bench.price(&id, &object.unwrap()) > 40_000_000, "all of its own");
+}
