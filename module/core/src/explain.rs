@@ -18,7 +18,7 @@ pub(crate) use recording::Recording;
 pub(crate) use request::RequestFacts;
 pub use request::{ExplainRequest, InvalidQuery};
 
-use crate::decision::{self, Answer, Decision, Generation, Reason};
+use crate::decision::{self, Answer, Decision, Facts, Generation, Reason};
 use crate::model::{Algorithm, PathPattern};
 use crate::patterns::Patterns;
 use crate::record::Records;
