@@ -107,7 +107,8 @@ fn run(site: &Site, directory: &Directory) -> Result<()> {
 
 /// The names of tests that failed, and what their assertions say.
 fn failures(said: &str) -> String {
-    let lines: Vec<_> = said.lines().collect();
+    let lines: Vec<&str> = said.lines().collect();
+    let lines = lines.as_slice();
     let at = |text: &'static str| (0..lines.len()).filter(move |n| lines[*n].contains(text));
     let errors = at("Error Trace:").flat_map(|n| n..lines.len().min(n + 12));
     let told: BTreeSet<_> = errors.chain(at("--- FAIL")).collect();

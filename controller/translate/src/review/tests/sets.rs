@@ -270,7 +270,11 @@ fn an_old_set_takes_no_port_from_a_set_of_another_namespace() {
         assert_eq!(why.is_some(), is_denied, "{listener}: {why:?}");
         let expected = "of ListenerSet victim/set would no longer stand: this set is older";
         assert!(why.is_none_or(|why| why.contains(expected)), "{listener}");
-        assert_eq!(said("", &[victim.clone()], &of(2025)), None, "{listener}: a younger one");
+        assert_eq!(
+            said("", std::slice::from_ref(&victim), &of(2025)),
+            None,
+            "{listener}: a younger one"
+        );
         assert_eq!(said("--host-ownership=shared", &others, &of(2020)), None, "{listener}");
         let had = [victim.clone(), of(2020)];
         assert_eq!(said("", &had, &of(2020).replace("mine.test", "m.test")), None, "{listener}");
