@@ -1,8 +1,9 @@
 //! Choosing one of several endpoints.
 //!
-//! An attempt never gets an endpoint that this request has tried already: where ingress-nginx may try a dead endpoint
-//! three times, a retry here goes to another one or ends.
+//! An attempt gets an endpoint that this request has not tried: where ingress-nginx may try a dead endpoint three times, a
+//! retry here goes to another one or ends, unless the route asks for more.
 //!
+//! * [`attempts`]: how many more there may be.
 //! * [`pick`]: round robin, least connections, the faster of two.
 //! * [`ring`]: consistent hashing, and subsets.
 //! * [`cookie`]: affinity of a client.
@@ -13,6 +14,7 @@
 //! * [`idle`]: the pool of idle connections to endpoints.
 //! * [`sessions`]: how many TCP and UDP sessions a worker has open.
 
+pub mod attempts;
 pub mod cookie;
 pub mod destinations;
 pub mod hash_key;

@@ -76,6 +76,10 @@ fields! { UpstreamConf {
     /// `proxy_read_timeout`, in milliseconds.
     get read_timeout: usize = read_timeout;
     /// `proxy_connect_timeout`, in milliseconds.
+    get connect_timeout: usize = connect_timeout;
+    /// `proxy_send_timeout`, in milliseconds.
+    get send_timeout: usize = send_timeout;
+    /// `proxy_connect_timeout`, in milliseconds.
     set set_connect_timeout: usize = connect_timeout;
     /// `proxy_send_timeout`, in milliseconds.
     set set_send_timeout: usize = send_timeout;

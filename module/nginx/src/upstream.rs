@@ -100,6 +100,8 @@ fields! { Upstream {
     flag keeps_alive = keepalive;
     /// The whole request was sent.
     flag is_request_sent = request_body_sent;
+    /// When its first attempt began, by nginx's clock.
+    get start_milliseconds: usize = peer.start_time;
 }}
 
 impl Upstream {
@@ -134,6 +136,15 @@ impl Upstream {
 }
 
 impl Request {
+    /// Gives the request settings of its own for its way to endpoints, to be changed; `None` when memory is out, or it goes to
+    /// none.
+    pub fn own_upstream_conf(&self) -> Option<&UpstreamConf> {
+        let upstream = self.upstream()?;
+        let copy = self.pool().alloc(upstream.conf()?.peek(|raw| *raw))?;
+        upstream.poke(|raw| raw.conf = copy);
+        upstream.conf()
+    }
+
     /// Another beginning in place of what [`Upstream::look_at_request`] has shown of its upstream; `None` when memory is out,
     /// or there is none.
     pub fn replace_request(&self, begin: &[u8]) -> Option<()> {

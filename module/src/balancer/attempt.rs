@@ -124,6 +124,8 @@ impl InFlight {
 pub struct Tried<'r> {
     list: &'r mut [Identity],
     count: usize,
+    /// Those that no connection may lead to come first.
+    denied: usize,
 }
 
 impl<'r> Tried<'r> {
@@ -131,9 +133,30 @@ impl<'r> Tried<'r> {
         self.list.get(..self.count).unwrap_or_default()
     }
 
-    /// The endpoint may be asked again.
+    /// Those that no connection may lead to.
+    pub fn denied(&self) -> &[Identity] {
+        self.list.get(..self.denied).unwrap_or_default()
+    }
+
+    /// All may be asked again to which a connection may lead.
+    pub fn restart(&mut self) {
+        self.count = self.denied;
+    }
+
+    /// Keeps an endpoint that no connection may lead to.
+    pub fn deny(&mut self, pool: &'r Pool, identity: Identity) {
+        let last = self.count;
+        self.push(pool, identity);
+        if self.count > last {
+            self.list.swap(self.denied, last);
+            self.denied += 1;
+        }
+    }
+
+    /// The endpoint may be asked again, unless no connection may lead to it.
     pub fn forget(&mut self, identity: Identity) {
-        let place = self.as_slice().iter().position(|tried| *tried == identity);
+        let place = self.as_slice().iter().rposition(|tried| *tried == identity);
+        let place = place.filter(|place| *place >= self.denied);
         let (Some(place), Some(last)) = (place, self.count.checked_sub(1)) else { return };
         self.list.swap(place, last);
         self.count = last;

@@ -91,6 +91,17 @@ pub fn untried(worker: &Worker, search: &Search<'_>) -> usize {
     })
 }
 
+/// Whether an endpoint is open to an attempt, now.
+pub fn is_any_open(worker: &Worker, search: &Search<'_>) -> bool {
+    let guard = worker.reader().read();
+    let Some((record, _)) = newest_set(&guard, search.backend, search.endpoint_set) else {
+        return false;
+    };
+    let view = retired::view(&record);
+    let set = Set::new(view, record, search.tried, now_milliseconds());
+    (0..view.len()).any(|index| set.is_open(index))
+}
+
 /// The endpoints of a backend whose id is known by its hash only.
 pub fn endpoints_by_hash<'g>(guard: &'g Guard<'_>, hash: u64) -> EndpointsView<'g> {
     let record = guard.find_hashed(KeyHash::from_bits(hash), Kind::Endpoints as u8);

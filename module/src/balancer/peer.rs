@@ -18,11 +18,13 @@ use nginx::event::{is_exiting, is_terminating};
 use nginx::sys::{NGX_HTTP_GET, NGX_HTTP_HEAD, NGX_HTTP_OPTIONS, NGX_HTTP_UPSTREAM_FT_ERROR};
 use nginx::{
     Attempt, Code, Header, NewUpstream, Outcome, PeerName, Refused, Upstream, UpstreamBlock,
+    UpstreamConf,
 };
 use oxigress_core::balancer::Identity;
+use oxigress_core::balancer::attempts::{Attempts, Bounds};
 use oxigress_core::balancer::idle;
 use oxigress_core::balancer::statistics::Failure;
-use oxigress_core::http::head::ATTEMPTS_AGAIN;
+use oxigress_core::model::policy::Proxy;
 use oxigress_store::KeyHash;
 
 /// Balances the requests of upstreams with `ingress_balancer`.
@@ -38,7 +40,11 @@ pub struct Peer<'r> {
     has_failed_kept: bool,
     /// Endpoints asked again for that reason.
     asked_again: u8,
-    attempts: u32,
+    attempts: Attempts,
+    /// The backend is the one of the request's rule, and not a variable's.
+    is_of_rule: bool,
+    /// Settings of the request's own, whose timeouts are what is left of the time for all attempts.
+    own_conf: Option<&'r UpstreamConf>,
     tried: Tried<'r>,
     name: Option<&'r PeerName>,
     current: Identity,
@@ -106,7 +112,9 @@ fn prepare<'r>(raw: &'r nginx::Request, conf: &'r SrvConf) -> Option<Peer<'r>> {
         endpoint_set: EndpointSetRef::default(),
         has_failed_kept: false,
         asked_again: 0,
-        attempts: 0,
+        attempts: Attempts::default(),
+        is_of_rule: conf.backend_variable().is_none(),
+        own_conf: None,
         tried: Tried::default(),
         name: None,
         current: Identity::default(),
@@ -162,6 +170,11 @@ impl<'r> nginx::Peer<'r> for Peer<'r> {
             // A new one says whether the endpoint is well.
             may_be_kept = false;
         }
+        if choice.is_none() && self.attempts_left(0, self.may_repeat()) > 0 {
+            self.attempts.begin_round();
+            self.tried.restart();
+            choice = self.choose_allowed();
+        }
         let Some(choice) = choice else {
             if choose::is_limit_reached(&self.search(), self.worker()) {
                 self.request.set_busy();
@@ -182,7 +195,9 @@ impl<'r> nginx::Peer<'r> for Peer<'r> {
         }
         (self.name, self.current) = (Some(name), choice.identity);
         self.generation = choice.generation;
-        attempt.nginx().set_tries(self.attempts_left(choice.untried));
+        self.shorten_timeouts();
+        // This endpoint itself may be tried again.
+        attempt.nginx().set_tries(self.attempts_left(choice.untried, self.repeats()));
         attempt.lead_to(choice.address, name);
         if may_be_kept && self.take_kept(attempt) { Code::DONE } else { Code::OK }
     }
@@ -194,11 +209,11 @@ impl<'r> nginx::Peer<'r> for Peer<'r> {
             return;
         }
         self.has_failed_kept = attempt.nginx().is_cached();
-        self.attempts = self.attempts.saturating_add(1);
+        self.attempts.fail();
         self.tried.push(self.request.nginx().pool(), self.current);
         let untried = choose::untried(self.worker(), &self.search());
         // For an error on a kept connection nginx adds one by itself.
-        attempt.nginx().set_tries(self.attempts_left(untried));
+        attempt.nginx().set_tries(self.attempts_left(untried, self.may_repeat()));
     }
 }
 
@@ -228,7 +243,7 @@ impl<'r> Peer<'r> {
                 self.backend,
                 request.log(),
             );
-            self.tried.push(request.pool(), choice.identity);
+            self.tried.deny(request.pool(), choice.identity);
         }
         None
     }
@@ -238,7 +253,8 @@ impl<'r> Peer<'r> {
             SelectedBy::Nothing => SelectBy::None,
             SelectedBy::Hash(hash) => SelectBy::Hash(hash),
             SelectedBy::Cookie(cookie) => {
-                let is_new = cookie.is_empty() || self.changes_on_failure && self.attempts > 0;
+                let is_new =
+                    cookie.is_empty() || self.changes_on_failure && self.attempts.failed() > 0;
                 SelectBy::Affinity(Some(cookie).filter(|_| !is_new))
             }
         };
@@ -311,16 +327,52 @@ impl<'r> Peer<'r> {
 
     /// Attempts that may still be made when `untried` endpoints are left: `proxy_next_upstream_tries` counts
     /// all of a request's.
-    fn attempts_left(&self, untried: usize) -> usize {
-        let left = |limit: usize| untried.min(limit.saturating_sub(self.attempts as usize));
-        match self.request.nginx().upstream().map_or(0, Upstream::tries) {
-            // Asked after a failure alone: the first attempt is every request's.
-            0 | ATTEMPTS_AGAIN.. if self.attempts > 0 && self.request.has_passed_before() => {
-                left(ATTEMPTS_AGAIN)
-            }
-            0 => untried,
-            limit => left(limit),
+    fn attempts_left(&self, untried: usize, may_repeat: bool) -> usize {
+        let has_failed = self.attempts.failed() > 0;
+        let bounds = Bounds {
+            limit: self.request.nginx().upstream().map_or(0, Upstream::tries),
+            has_passed_before: has_failed && self.request.has_passed_before(),
+            may_repeat,
+        };
+        self.attempts.left(untried, &bounds)
+    }
+
+    /// Endpoints that were tried may be tried again.
+    fn repeats(&self) -> bool {
+        self.proxy().is_some_and(|proxy| proxy.next_upstream_repeats)
+    }
+
+    /// The same, and one of them is open.
+    fn may_repeat(&self) -> bool {
+        let search = || Search { tried: self.tried.denied(), ..self.search() };
+        self.repeats() && choose::is_any_open(self.worker(), &search())
+    }
+
+    /// What the policies of the request's rule say about its way to endpoints; `None`: nothing, or it goes to others.
+    fn proxy(&self) -> Option<&'r Proxy> {
+        let goes_there = self.is_of_rule && self.request.error_status().is_none();
+        self.request.policies().filter(|_| goes_there)?.source.proxy.as_ref()
+    }
+
+    /// A further attempt has what is left of the time for all of them.
+    fn shorten_timeouts(&mut self) {
+        if self.attempts.failed() == 0 {
+            return;
         }
+        let total = self.proxy().and_then(|proxy| proxy.total_timeout_ms).unwrap_or(0) as usize;
+        let request = self.request.nginx();
+        let Some(upstream) = request.upstream().filter(|_| total > 0) else { return };
+        let elapsed = (now_milliseconds() as usize).wrapping_sub(upstream.start_milliseconds());
+        // nginx begins none when all of it is over; 0 would be no bound.
+        let left = total.saturating_sub(elapsed).max(1);
+        if self.own_conf.is_none() {
+            // nginx's own `keepalive` would take its address for a location's, but does not keep these connections.
+            self.own_conf = request.own_upstream_conf();
+        }
+        let Some(conf) = self.own_conf else { return };
+        conf.set_connect_timeout(conf.connect_timeout().min(left));
+        conf.set_send_timeout(conf.send_timeout().min(left));
+        conf.set_read_timeout(conf.read_timeout().min(left));
     }
 
     fn key(&self) -> idle::IdleKey {
@@ -348,7 +400,7 @@ impl<'r> Peer<'r> {
     fn is_repeated(&self) -> bool {
         let request = self.request.nginx();
         let Some(conf) = request.upstream().and_then(Upstream::conf) else { return false };
-        self.attempts == 0
+        self.attempts.failed() == 0
             && request.method_bit() & SAFE_METHODS != 0
             && !request.streams_body()
             && conf.next_upstream() & NGX_HTTP_UPSTREAM_FT_ERROR as usize != 0

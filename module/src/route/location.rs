@@ -178,6 +178,9 @@ fn change_upstream(conf: &UpstreamConf, policies: &Policies) {
         conf.set_read_timeout(ms as usize);
         conf.set_next_upstream_timeout(ms as usize);
     }
+    if let Some(ms) = proxy.total_timeout_ms {
+        conf.set_next_upstream_timeout(ms as usize);
+    }
     if let Some(is_on) = proxy.buffering {
         conf.set_buffering(is_on.into());
     }

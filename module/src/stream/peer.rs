@@ -181,7 +181,7 @@ impl<'s> Peer<'s> {
             let Some(denial) = self.worker.denial(choice.address) else { return Some(choice) };
             let connection = self.session.connection();
             self.in_flight.deny(self.worker, &choice, denial, self.backend, connection.log());
-            self.tried.push(self.session.pool(), choice.identity);
+            self.tried.deny(self.session.pool(), choice.identity);
         }
         None
     }

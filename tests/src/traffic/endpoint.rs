@@ -28,6 +28,8 @@ use tokio::task::{JoinHandle, JoinSet};
 pub enum Behaviour {
     Ok,
     Status(u16),
+    /// Answers the first so many requests with this status after this time, 200 then.
+    Flaky(u16, u64, Duration),
     /// Answers 200 after this time.
     Slow(Duration),
     /// Takes requests and answers them, with 200, when it is told to do something else.
@@ -45,16 +47,16 @@ pub enum Behaviour {
 }
 
 impl Behaviour {
-    /// Reads `ok`, `status 500`, `slow 300ms`, `hold`, `large 100000`, `stale`, `reset`, `close` or `refuse`.
+    /// Reads `ok`, `status 500`, `flaky 500 2 0ms`, `slow 300ms`, `hold`, `large 100000`, `stale`, `reset`, `close` or `refuse`.
     pub fn parse(text: &str) -> Result<Self> {
         let words: Vec<_> = text.split_whitespace().collect();
         Ok(match words.as_slice() {
             [] | ["ok"] => Behaviour::Ok,
             ["status", code] => Behaviour::Status(code.parse()?),
-            ["slow", time] => {
-                let ms = time.strip_suffix("ms").context("slow: a time such as 300ms")?;
-                Behaviour::Slow(Duration::from_millis(ms.parse()?))
+            ["flaky", code, count, time] => {
+                Behaviour::Flaky(code.parse()?, count.parse()?, milliseconds(time)?)
             }
+            ["slow", time] => Behaviour::Slow(milliseconds(time)?),
             ["hold"] => Behaviour::Hold,
             ["large", bytes] => Behaviour::Large(bytes.parse()?),
             ["stale"] => Behaviour::Stale,
@@ -64,6 +66,11 @@ impl Behaviour {
             _ => bail!("unknown behaviour of an endpoint: {text}"),
         })
     }
+}
+
+fn milliseconds(text: &str) -> Result<Duration> {
+    let ms = text.strip_suffix("ms").context("a time such as 300ms")?;
+    Ok(Duration::from_millis(ms.parse()?))
 }
 
 /// A running endpoint; it stops when dropped.
@@ -137,6 +144,12 @@ impl Endpoint {
 
     /// Changes what it does from the next connection or request on; not to or from [`Behaviour::Refuse`].
     pub fn change(&self, behaviour: Behaviour) {
+        let behaviour = match behaviour {
+            Behaviour::Flaky(status, count, time) => {
+                Behaviour::Flaky(status, self.requests() + count, time)
+            }
+            other => other,
+        };
         self.state.behaviour.send_replace(behaviour);
     }
 
@@ -235,6 +248,12 @@ impl State {
     async fn status(&self, number: u64, seen: &mut String) -> Result<u16> {
         match self.behaviour() {
             Behaviour::Status(status) => return Ok(status),
+            Behaviour::Flaky(status, count, time)
+                if self.requests.load(Ordering::SeqCst) <= count =>
+            {
+                tokio::time::sleep(time).await;
+                return Ok(status);
+            }
             Behaviour::Slow(time) => tokio::time::sleep(time).await,
             Behaviour::Hold => {
                 let mut behaviour = self.behaviour.subscribe();
@@ -244,7 +263,7 @@ impl State {
             // A kept-alive connection of an endpoint that has changed: an error ends it without an answer.
             Behaviour::Reset | Behaviour::Close => bail!("closed"),
             Behaviour::Stale if number > 1 => bail!("closed"),
-            Behaviour::Ok | Behaviour::Stale | Behaviour::Refuse => {}
+            Behaviour::Ok | Behaviour::Stale | Behaviour::Flaky(..) | Behaviour::Refuse => {}
         }
         Ok(200)
     }

@@ -7,7 +7,7 @@ use oxigress_core::model::policy::{
     ResponseHeader, Template,
 };
 use oxigress_objects::gateway::{
-    CorsFilter, HeaderFilter, HttpRouteFilter, HttpRouteRetry, HttpRouteTimeouts, MirrorFilter,
+    CorsFilter, HeaderFilter, HttpRouteFilter, HttpRouteRetry, HttpRouteRule, MirrorFilter,
     PathModifier, RedirectFilter, RewriteFilter,
 };
 use oxigress_validate::record;
@@ -110,8 +110,9 @@ fn cors(filter: &CorsFilter) -> Result<Cors, Refusal> {
     })
 }
 
-/// Sets how long an attempt may take. Of both the shorter one counts, and `0s` is no limit.
-pub fn timeouts(timeouts: &HttpRouteTimeouts, policies: &mut Policies) -> Result<(), String> {
+/// Sets how long an attempt may take, for which of both the shorter one counts, and all attempts together. `0s` is no limit.
+/// Without `retry` what may have been done is not done again after a timeout of the endpoint.
+pub fn timeouts(rule: &HttpRouteRule, policies: &mut Policies) -> Result<(), String> {
     /// As good as none.
     const DAY_MS: u32 = 24 * 60 * 60 * 1_000;
     let read = |name: &str, text: &Option<String>| match text.as_deref() {
@@ -122,20 +123,29 @@ pub fn timeouts(timeouts: &HttpRouteTimeouts, policies: &mut Policies) -> Result
                 format!("timeouts.{name}: {text} is no duration such as 500ms or 1m30s")
             }),
     };
+    let Some(timeouts) = &rule.timeouts else { return Ok(()) };
     let request = read("request", &timeouts.request)?;
     let backend = read("backendRequest", &timeouts.backend_request)?;
     let shorter = request.into_iter().chain(backend).min();
     if let Some(ms) = shorter {
-        policies.proxy.get_or_insert_with(Proxy::default).timeout_ms = Some(ms);
+        let proxy = policies.proxy.get_or_insert_with(Proxy::default);
+        proxy.timeout_ms = Some(ms);
+        proxy.total_timeout_ms = match rule.retry {
+            Some(_) => Some(request.unwrap_or_default()),
+            None => request.map(|_| ms),
+        };
     }
     Ok(())
 }
 
-/// Sets when another endpoint is tried: after an error of the connection, and after these codes. As nginx does it, each endpoint
-/// gets a request once, and one that may have had an effect is not made again.
+/// Sets when a request is tried again: after an error of the connection, and after these codes. It goes to endpoints that have not
+/// had it first. As nginx does it, one that may have had an effect is not made again, and none waits: who retries at once has to
+/// refuse `backoff`.
 pub fn retry(retry: &HttpRouteRetry, policies: &mut Policies) -> Result<(), String> {
     if retry.backoff.is_some() {
-        return Err("retry.backoff is not served: remove it".into());
+        return Err(
+            "retry.backoff is not served, requests are tried again at once: remove it".into()
+        );
     }
     let code = |code: &i64| match code {
         403 => Ok(Condition::Http403),
@@ -156,14 +166,16 @@ pub fn retry(retry: &HttpRouteRetry, policies: &mut Policies) -> Result<(), Stri
             conditions.push(condition);
         }
     }
-    let attempts = retry.attempts.map(u16::try_from).transpose();
+    // What the API server writes where there is none.
+    let attempts = u16::try_from(retry.attempts.unwrap_or(1));
     let attempts = attempts.map_err(|_| format!("retry.attempts is not from 0 to {}", u16::MAX))?;
-    if attempts == Some(0) {
+    if attempts == 0 {
         conditions.clear();
     }
     let proxy = policies.proxy.get_or_insert_with(Proxy::default);
     proxy.next_upstream = Some(conditions);
-    proxy.next_upstream_tries = attempts.map(|attempts| u32::from(attempts) + 1);
+    proxy.next_upstream_tries = Some(u32::from(attempts) + 1);
+    proxy.next_upstream_repeats = attempts > 0;
     Ok(())
 }
 

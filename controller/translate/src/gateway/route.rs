@@ -273,9 +273,7 @@ impl RouteReader<'_, '_> {
         let said = policy.as_ref().map_or(&defaults.policies, |policy| &policy.policies);
         let mut policies = said.clone();
         defaults.open(written, &mut policies);
-        if let Some(timeouts) = &rule.timeouts {
-            filter::timeouts(timeouts, &mut policies)?;
-        }
+        filter::timeouts(rule, &mut policies)?;
         if let Some(retry) = &rule.retry {
             filter::retry(retry, &mut policies)?;
         }

@@ -26,6 +26,9 @@ pub struct Proxy {
     /// Bounds connecting, each pause in sending and in receiving, and further attempts, in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u32>,
+    /// Bounds further attempts in place of that, in milliseconds: those that are made have what is left of it. 0: no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub total_timeout_ms: Option<u32>,
     /// Responses are read as fast as the endpoint sends them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub buffering: Option<bool>,
@@ -65,6 +68,9 @@ pub struct Proxy {
     /// The number of attempts, counting the first; 0: no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_upstream_tries: Option<u32>,
+    /// When all endpoints have been tried, they are tried again.
+    #[serde(skip_serializing_if = "is_false")]
+    pub next_upstream_repeats: bool,
     /// The value of `Connection` that the endpoint receives.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connection: Option<ConnectionHeader>,
