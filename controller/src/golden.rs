@@ -8,7 +8,8 @@
 use crate::flags::Cli;
 use clap::Parser;
 use oxigress_core::model::Snapshot;
-use oxigress_core::model::{HttpsRedirect, Rule};
+use oxigress_core::model::policy::PolicyId;
+use oxigress_core::model::{HttpsRedirect, Rule, SessionRoute};
 use oxigress_objects::document::{self, Found};
 use oxigress_objects::gateway_status::{Addresses, Condition, Content, ListenerStatus, Wanted};
 use oxigress_objects::verdict::Verdicts;
@@ -154,7 +155,7 @@ fn view(snapshot: &Snapshot, verdicts: &Verdicts, unread: Vec<String>) -> Value 
     let ports = snapshot.ports.iter().map(|(port, id)| (port.to_string(), json!(id.as_str())));
     put("ports", ports.collect());
     let sessions = snapshot.sessions.iter();
-    let sessions = sessions.map(|(at, route)| (at.to_string(), json!(route)));
+    let sessions = sessions.map(|(at, route)| (at.to_string(), session_view(snapshot, route)));
     put("sessions", sessions.collect());
     let certificates = snapshot.certificates.iter().map(|(id, certificate)| {
         let pem = (certificate.chain.as_bytes(), certificate.key.as_bytes());
@@ -276,6 +277,16 @@ fn status_view(wanted: &Wanted) -> Value {
     }
 }
 
+fn session_view(snapshot: &Snapshot, route: &SessionRoute) -> Value {
+    let mut view = json!(route);
+    for (place, target) in route.targets.iter().enumerate() {
+        if let Some(id) = &target.policies {
+            view["targets"][place]["policies"] = policies_view(snapshot, id);
+        }
+    }
+    view
+}
+
 fn rule_view(snapshot: &Snapshot, rule: &Rule) -> Value {
     let origin = &rule.origin;
     let mut view = json!({
@@ -291,16 +302,20 @@ fn rule_view(snapshot: &Snapshot, rule: &Rule) -> Value {
         view["yields"] = true.into();
     }
     if let Some(id) = &rule.policies {
-        let mut policies = serde_json::to_value(&snapshot.policies[id]).unwrap();
-        for secret in ["/access/basic/users", "/proxy/tls/key", "/proxy/tls/certificate"] {
-            if let Some(secret) = policies.pointer_mut(secret) {
-                *secret = format!("{} lines", secret.as_str().unwrap().lines().count()).into();
-            }
-        }
-        name_bundles(snapshot, &mut policies, &["/proxy/tls/authorities"]);
-        view["policies"] = policies;
+        view["policies"] = policies_view(snapshot, id);
     }
     view
+}
+
+fn policies_view(snapshot: &Snapshot, id: &PolicyId) -> Value {
+    let mut policies = serde_json::to_value(&snapshot.policies[id]).unwrap();
+    for secret in ["/access/basic/users", "/proxy/tls/key", "/proxy/tls/certificate"] {
+        if let Some(secret) = policies.pointer_mut(secret) {
+            *secret = format!("{} lines", secret.as_str().unwrap().lines().count()).into();
+        }
+    }
+    name_bundles(snapshot, &mut policies, &["/proxy/tls/authorities"]);
+    policies
 }
 
 /// Says how long bundles are in place of their digests; one that is named is there.

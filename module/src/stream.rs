@@ -4,11 +4,12 @@ pub mod open;
 pub mod passthrough;
 pub mod peer;
 pub mod sessions;
+pub mod tls;
 
 use crate::conf::directive;
 use crate::conf::directive::refuse;
 use crate::system::log;
-use crate::tls;
+use crate::tls::Sessions;
 use nginx::stream::divide::Undivided;
 use nginx::stream::{Session, SessionVariable};
 use nginx::{Conf, Refused};
@@ -97,7 +98,7 @@ pub fn ingress_decrypt(conf: &mut Conf) -> Result<(), Refused> {
 pub fn postconfiguration(conf: &mut Conf) -> Result<(), Refused> {
     for server in conf.stream_servers() {
         let decrypts = server.conf::<Stream>().is_some_and(|conf| conf.decrypted_name.is_some());
-        if decrypts && !server.ask_handshakes::<tls::Sessions>(conf) {
+        if decrypts && !server.ask_handshakes::<Sessions>(conf) {
             let (file, line) = (server.file(), server.line());
             let line = format_args!(
                 "\"ingress_decrypt\" in {file}:{line} needs a \"listen\" with \"ssl\""

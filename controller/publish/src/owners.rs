@@ -279,6 +279,11 @@ fn policies<'s>(view: &View<'s>) -> HashMap<&'s PolicyId, Owner<'s>> {
             all.entry(id).or_default().add(of_rule(&rule.origin.namespace, by_host));
         }
     }
+    for route in view.snapshot.sessions.values() {
+        for id in route.targets.iter().filter_map(|target| target.policies.as_ref()) {
+            all.entry(id).or_default().add(of_session(route));
+        }
+    }
     all
 }
 

@@ -229,7 +229,7 @@ pub fn build(
             }
         };
         built.note(id, &known.compiled);
-        let parents = attached.iter().map(|attachment| &attachment.gateway).collect();
+        let parents = attach::with_tls_policies(id.kind, attached, &gateways);
         tls.note_served(known.compiled.tls.keys().map(|(service, _)| service), &parents);
         serving.add(options, (id, route), attached, &mut known, (&gateways, &listeners));
         match has_room {

@@ -42,7 +42,7 @@ pub use server::{
     Considered, MatchResult, MatchedRule, NoParts, RequestParts, RuleView, ServerView, closed_rule,
     encode_server,
 };
-pub use session::SessionView;
+pub use session::{ChosenTarget, SessionView};
 pub use settings::SettingsView;
 pub use table::Kind;
 pub use tls::{check_tls_policy, decode_tls};

@@ -6,7 +6,7 @@ use crate::basic::handle::{Array, fields, handle, on_event_loop};
 use crate::basic::log::Log;
 use crate::basic::pool::Pool;
 use crate::connection::Connection;
-use crate::sys::{NGX_HTTP_MODULE, global, ngx_module_t, ngx_uint_t};
+use crate::sys::{NGX_HTTP_MODULE, NGX_STREAM_MODULE, global, ngx_module_t, ngx_uint_t};
 use std::ffi::CStr;
 use std::os::fd::BorrowedFd;
 
@@ -88,6 +88,13 @@ impl Cycle {
     pub(crate) fn http_module_count(&self) -> usize {
         let http = |module: &&ngx_module_t| module.type_ == NGX_HTTP_MODULE as ngx_uint_t;
         let modules = self.modules().map(|(module, _)| module).filter(http);
+        modules.map(|module| module.ctx_index + 1).max().unwrap_or(0)
+    }
+
+    /// How many places modules of stream have in what a server keeps.
+    pub(crate) fn stream_module_count(&self) -> usize {
+        let stream = |module: &&ngx_module_t| module.type_ == NGX_STREAM_MODULE as ngx_uint_t;
+        let modules = self.modules().map(|(module, _)| module).filter(stream);
         modules.map(|module| module.ctx_index + 1).max().unwrap_or(0)
     }
 

@@ -8,6 +8,7 @@
 pub mod balancer;
 mod decrypt;
 pub mod divide;
+pub mod tls;
 
 use crate::basic::callback::{alone, one};
 use crate::basic::guard::contain;
@@ -89,41 +90,41 @@ struct Functions {
     get_variable: GetVariable,
     /// The place of stream's core module.
     core: usize,
+    /// The place of its proxy module.
+    proxy: usize,
+    /// How many places what a server keeps has.
+    count: usize,
 }
 
 impl Functions {
     /// `None`: stream is not there, or lacks one of them.
-    fn find(core: usize) -> Option<Self> {
-        let index = symbol(c"ngx_stream_get_variable_index")?;
-        let flushed = symbol(c"ngx_stream_get_flushed_variable")?;
-        let by_name = symbol(c"ngx_stream_get_variable")?;
-        // SAFETY: nginx's functions of these names. The types are those of the headers that this was compiled with; nginx
-        // compares its version and signature with the module's.
+    fn find(cycle: &Cycle) -> Option<Self> {
+        let core = cycle.module_index(Core::NAME)?;
+        let proxy = cycle.module_index(Proxy::NAME)?;
+        cycle.module_index(UpstreamOfStream::NAME)?;
+        // SAFETY: looks names up among what nginx made global: itself and its modules. They are nginx's functions, of the types in
+        // the headers that this was compiled with; nginx compares its version and signature with the module's.
         unsafe {
+            let symbol = |name: &CStr| NonNull::new(libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()));
+            let index = symbol(c"ngx_stream_get_variable_index")?;
+            let flushed = symbol(c"ngx_stream_get_flushed_variable")?;
+            let by_name = symbol(c"ngx_stream_get_variable")?;
             Some(Functions {
                 get_variable_index: transmute::<NonNull<c_void>, GetVariableIndex>(index),
                 get_flushed_variable: transmute::<NonNull<c_void>, GetFlushedVariable>(flushed),
                 get_variable: transmute::<NonNull<c_void>, GetVariable>(by_name),
                 core,
+                proxy,
+                count: cycle.stream_module_count(),
             })
         }
     }
 }
 
-/// A function of nginx's, wherever it is loaded.
-fn symbol(name: &CStr) -> Option<NonNull<c_void>> {
-    // SAFETY: looks a name up among what nginx made global: itself and its modules.
-    NonNull::new(unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) })
-}
-
 /// nginx's callback when it comes to `stream {`.
 extern "C" fn create_main_conf(conf: &Conf) -> *mut c_void {
     contain("create_main_conf", null_mut(), || {
-        let index = |name| conf.cycle().module_index(name);
-        let is_whole =
-            [UpstreamOfStream::NAME, Proxy::NAME].into_iter().all(|it| index(it).is_some());
-        let core = index(Core::NAME).filter(|_| is_whole);
-        let Some(functions) = core.and_then(Functions::find) else {
+        let Some(functions) = Functions::find(conf.cycle()) else {
             let line = format_args!("nginx's stream module lacks what a module needs");
             conf.log().write(Level::Emerg, line);
             return null_mut();
@@ -303,7 +304,7 @@ unsafe impl Keeper<OfStream> for Session {
     }
 }
 
-// SAFETY: nginx's array for the session's server, which stays as long as the session.
+// SAFETY: nginx's array for the session's server, or `Session::speak_tls`'s copy of it; both stay as long as the session.
 unsafe impl Keeper<OfServer> for Session {
     fn array(&self) -> *mut *mut c_void {
         self.peek(|raw| raw.srv_conf)

@@ -18,6 +18,7 @@ use crate::route::location::Locations;
 use crate::route::mirror::{Copied, Mirrored};
 use crate::stream::open::Open;
 use crate::stream::passthrough::PassedThrough;
+use crate::stream::tls::SessionTls;
 use crate::system::memory::random;
 use crate::tls::{bundles, certificate, client_certificate};
 use nginx::Cycle;
@@ -72,6 +73,7 @@ parts! {
         limiter: OnceCell<Limiter>,
         locations: Locations,
         sharing: Option<Sharing>,
+        session_tls: SessionTls,
     }
 }
 
@@ -125,6 +127,7 @@ impl Parts for Features {
             limiter: OnceCell::new(),
             locations: Locations::default(),
             sharing: source.cors.as_ref().map(Sharing::new),
+            session_tls: SessionTls::default(),
         }
     }
 }

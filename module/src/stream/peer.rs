@@ -8,7 +8,7 @@ use crate::request::route::EndpointSetRef;
 use crate::stream::passthrough::SessionBackend;
 use crate::stream::sessions as stream;
 use crate::stream::sessions::Arrived;
-use crate::stream::{Stream, open, say};
+use crate::stream::{Stream, open, say, tls};
 use crate::system::memory::now_milliseconds;
 use crate::worker;
 use crate::worker::Worker;
@@ -91,18 +91,37 @@ fn backend<'s>(session: &'s Session, block: &StreamBlock, worker: &Worker) -> Op
     if let Some(SessionBackend(backend)) = session.context::<Stream>() {
         return Some(backend);
     }
-    let conf = session.server_conf::<Stream>();
-    // Of a server that ends TLS; a client may have sent no name.
-    let name = conf.decrypted_name.map(|name| session.variable::<Stream>(name).unwrap_or_default());
     let arrived = Arrived::of(session);
-    let copy = |id: &[u8]| session.pool().concat(&[id]);
-    let found = arrived.as_ref().and_then(|at| at.backend(worker, name, copy).flatten());
+    let found = arrived.as_ref().and_then(|at| backend_at(session, at, worker));
     if found.is_none() {
         let port = arrived.map(|at| at.port().to_string());
         let port = port.as_deref().unwrap_or("of a Unix socket");
         say(session, format_args!("no backend for port {port}; session closed"));
     }
     found
+}
+
+/// The backend of a session that has come there, whose endpoints are spoken to as it wants.
+fn backend_at<'s>(session: &'s Session, at: &Arrived<'_>, worker: &Worker) -> Option<&'s [u8]> {
+    let copy = |id: &[u8]| session.pool().concat(&[id]);
+    let Some(name) = session.server_conf::<Stream>().decrypted_name else {
+        return at.backend(worker, copy)?;
+    };
+    // Of a server that ends TLS; a client may have sent no name.
+    let name = session.variable::<Stream>(name).unwrap_or_default();
+    let (backend, policies) = at.decrypted(worker, name, copy)?;
+    if let Some(policies) = policies
+        && tls::speak(session, &policies).is_none()
+    {
+        say(
+            session,
+            format_args!(
+                "TLS cannot be spoken to the endpoints of this session as its route wants"
+            ),
+        );
+        return None;
+    }
+    backend
 }
 
 /// The port of a session that no server name tells apart from others of the port.

@@ -3,6 +3,7 @@
 use crate::balancer::choose;
 use crate::balancer::outcome::AttemptOutcome;
 use crate::balancer::selection;
+use crate::request::policies::{self, Compiled};
 use crate::request::route::EndpointSetRef;
 use crate::worker::Worker;
 use crate::zone::records::GuardedRecords;
@@ -15,6 +16,7 @@ use oxigress_core::text::template::Values;
 use std::borrow::Cow;
 use std::net::IpAddr;
 use std::num::NonZeroU16;
+use std::rc::Rc;
 
 /// Where a session has come to.
 pub struct Arrived<'s> {
@@ -65,20 +67,26 @@ impl<'s> Arrived<'s> {
         )
     }
 
-    /// The backend that it goes to: by its server name, where TLS has ended here, else by its port. `copy` takes the id out of
-    /// shared memory.
-    pub fn backend<T>(
+    /// The backend that it goes to, by its port. `copy` takes the id out of shared memory.
+    pub fn backend<T>(&self, worker: &Worker, copy: impl FnOnce(&[u8]) -> T) -> Option<T> {
+        self.decide(worker, |records, arrival| session::backend(records, arrival).map(copy))
+    }
+
+    /// The backend that it goes to by its server name, where TLS has ended here, and the policies that say how TLS is spoken to
+    /// its endpoints, if it is. `None`: there is none, or its policies are not there.
+    pub fn decrypted<T>(
         &self,
         worker: &Worker,
-        decrypted: Option<&[u8]>,
+        name: &[u8],
         copy: impl FnOnce(&[u8]) -> T,
-    ) -> Option<T> {
+    ) -> Option<(T, Option<Rc<Compiled>>)> {
         self.decide(worker, |records, arrival| {
-            let found = match decrypted {
-                Some(name) => session::backend_of_decrypted(records, arrival, name),
-                None => session::backend(records, arrival),
+            let target = session::target_of_decrypted(records, arrival, name)?;
+            let policies = match target.policies {
+                [] => None,
+                id => Some(policies::find(worker, records.0, id)?),
             };
-            found.map(copy)
+            Some((copy(target.backend), policies))
         })
     }
 

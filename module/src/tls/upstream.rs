@@ -24,14 +24,14 @@ thread_local! {
     static CONTEXTS: RefCell<HashMap<[u8; 32], Weak<Context>>> = RefCell::default();
 }
 
-/// TLS toward the endpoints of a location. `None`: it cannot be used, though it was checked before it was published.
+/// TLS toward the endpoints of a location. `None`: as for [`context`].
 pub fn of(here: EventLoop, from: &UpstreamTls) -> Option<LocationTls> {
     let (context, name) = (context(here, from)?, from.name.as_ref().map(|name| name.as_str()));
     Some(LocationTls::new(context, name, from.server_name, from.verify))
 }
 
-/// A context that says this, in use already or new.
-fn context(here: EventLoop, from: &UpstreamTls) -> Option<Rc<Context>> {
+/// A context that says this, in use already or new. `None`: it cannot be used, though it was checked before it was published.
+pub fn context(here: EventLoop, from: &UpstreamTls) -> Option<Rc<Context>> {
     let digest = digest(from);
     CONTEXTS.with(|contexts| {
         let mut contexts = contexts.try_borrow_mut().ok()?;

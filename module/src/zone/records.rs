@@ -18,7 +18,7 @@ impl<'g> Records<'g> for GuardedRecords<'g> {
 }
 
 /// The encoding of keys and values in a journal: any change of [`oxigress_core::record`] gets another number.
-pub const JOURNAL_VERSION: u64 = 10;
+pub const JOURNAL_VERSION: u64 = 11;
 
 /// The kind of endpoint sets that a write has removed, beside the model's kinds (`retired.rs`).
 pub const RETIRED_ENDPOINTS: u8 = 15;

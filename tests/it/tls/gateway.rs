@@ -7,6 +7,8 @@ use oxigress_tests::mutual::{Caller, EXPIRED, Identity, Seen, TlsEndpoint, VALID
 use oxigress_tests::pass;
 use oxigress_tests::place::{Directory, free_port};
 use oxigress_tests::shop::Shop;
+use oxigress_tests::wait::until;
+use std::net::{Ipv4Addr, TcpStream};
 
 const CLASS: &str = "---\napiVersion: gateway.networking.k8s.io/v1\nkind: GatewayClass\n\
     metadata: { name: oxigress }\nspec: { controllerName: oxigress.io/gateway-controller }\n";
@@ -39,6 +41,11 @@ fn route(listener: &str, host: &str, backend: &str) -> String {
 fn start(directory: &Directory) -> Result<Shop> {
     let controller = Controller::start(directory, 2, &[])?;
     Shop::new(controller, &["one", "two"], &[("tls", "one.test"), ("two", "two.test")])
+}
+
+/// Waits until nginx listens on a port: that is a reload.
+fn wait_for(port: u16) -> Result<()> {
+    until("the port", || Ok(TcpStream::connect((Ipv4Addr::LOCALHOST, port)).map(drop)?))
 }
 
 const SERVICES: &str = "$SERVICE(one: one)\n$SERVICE(two: two)\n$INGRESS(shop: own.test/ one)\n";
@@ -171,6 +178,7 @@ fn a_listener_lets_in_whom_its_authorities_vouch_for() {
         let mut clients =
             Clients { shop, rest: SERVICES.to_owned() + &maps + &routes, listeners, port };
         clients.ask("AllowValidOnly", "ours", "other")?;
+        wait_for(port)?;
         let any = Caller::new(clients.shop.controller.https_port, "one.test")?;
         let two = any.to(port).name(Some("two.test"));
         for (caller, who, host, expected) in [
@@ -272,6 +280,62 @@ fn endpoints_over_tls_are_shown_the_gateway_s_certificate() {
             shop.write("web.yaml", &(rest.clone() + &manifest))?;
             let found = subject(&shop)?;
             ensure!(found == expected, "{found:?}, not {expected:?}");
+        }
+        Ok(())
+    });
+}
+
+/// A Gateway with a TLS listener that decrypts and one that does not, on one port, and a TLSRoute to the endpoint over TLS.
+fn decrypting(port: u16, more: &str) -> String {
+    let listener = |name: &str, tls: &str| {
+        format!(
+            "  - {{ name: {name}, port: {port}, hostname: {name}.test, protocol: TLS, tls: {{ {tls} }} }}\n"
+        )
+    };
+    let listeners = listener("one", "certificateRefs: [{ name: tls }]")
+        + &listener("through", "mode: Passthrough");
+    gateway(&format!("{more}  listeners:\n{listeners}"))
+        + "---\napiVersion: gateway.networking.k8s.io/v1\nkind: TLSRoute\nmetadata: { name: tls, namespace: default }\n\
+           spec:\n  parentRefs: [{ name: web }]\n  hostnames: [one.test, through.test]\n\
+           \x20 rules: [{ backendRefs: [{ name: tls, port: 80 }] }]\n"
+}
+
+#[test]
+fn sessions_that_are_decrypted_go_to_endpoints_over_tls_as_policies_say() {
+    pass("gateway-sessions-tls", |directory| {
+        let mut shop = start(directory)?;
+        let (ours, other) = (Identity::root("ours")?, Identity::root("other")?);
+        let endpoint = TlsEndpoint::start(&ours.issue("endpoint.test", VALID)?)?;
+        let port = free_port()?;
+        let seen = |name: &str| -> Result<Seen> {
+            Seen::parse(&Caller::new(port, name)?.call()?.get(name, "/")?.body)
+        };
+        let policy = over_tls(&endpoint);
+        let shown = "  tls: { backend: { clientCertificateRef: { name: tls } } }\n";
+        let trusted = authority("ours", &ours)?;
+        // Of what there is besides, whether it is spoken to, and what it is shown then.
+        let cases = [
+            (trusted.clone() + &policy + &decrypting(port, ""), Some("")),
+            (trusted.clone() + &policy + &decrypting(port, shown), Some("tls")),
+            (authority("ours", &other)? + &policy + &decrypting(port, shown), None),
+            (trusted.clone() + &policy + &decrypting(port, ""), Some("")),
+            (
+                trusted + &policy.replace("endpoint.test", "other.test") + &decrypting(port, ""),
+                None,
+            ),
+            // Without its authorities the policy cannot be honoured.
+            (policy.clone() + &decrypting(port, ""), None),
+        ];
+        for (place, (manifest, expected)) in cases.iter().enumerate() {
+            shop.write("web.yaml", manifest)?;
+            wait_for(port)?;
+            let found = seen("one.test");
+            let subject = found.as_ref().ok().map(|seen| seen.subject.as_str());
+            ensure!(subject == *expected, "case {place}: {found:?}, not {expected:?}");
+            ensure!(found.map_or(true, |seen| seen.name == "endpoint.test"), "the server name");
+            // Where TLS passes through the policy says nothing, and the client's own TLS comes to the endpoint.
+            let through = seen("through.test")?;
+            expect("the server name", u16::from(through.name == "through.test"), 1)?;
         }
         Ok(())
     });

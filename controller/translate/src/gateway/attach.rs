@@ -2,6 +2,7 @@
 
 use super::host::{covers, intersection};
 use super::memo::Memo;
+use super::protocol::Protocol;
 use super::room::{self, Room};
 use super::route::CompiledRoute;
 use super::state::{Gateways, Home, ListenerState};
@@ -26,6 +27,23 @@ pub struct Attachment<'w> {
     pub listeners: Listeners,
     /// Why there are none.
     pub refusal: Option<Condition>,
+}
+
+/// The Gateways of a route by which BackendTLSPolicies say how its endpoints are spoken to: not those that pass its TLS through.
+pub fn with_tls_policies<'a>(
+    kind: Kind,
+    attached: &'a [Attachment<'_>],
+    gateways: &Gateways<'_>,
+) -> BTreeSet<&'a Key> {
+    let is_decrypted = |attachment: &Attachment<'_>| {
+        let listeners = gateways.get(&attachment.gateway).map(|state| &state.listeners);
+        attachment.listeners.iter().any(|(place, _)| {
+            let listener = listeners.and_then(|listeners| listeners.get(*place));
+            listener.is_some_and(|it| it.protocol == Some(Protocol::Terminate))
+        })
+    };
+    let asked = attached.iter().filter(|at| kind.is_of_requests() || is_decrypted(at));
+    asked.map(|attachment| &attachment.gateway).collect()
 }
 
 /// A route with its parents that are ours.

@@ -11,7 +11,7 @@ use super::policies::{self, Ask, Named};
 use super::rank::{Age, ByAge, Rank, Ranked};
 use super::room::{Meeting, Room};
 use super::route::{CompiledRoute, Patterns};
-use super::served::{self, Served};
+use super::served::{self, Decrypted, Served};
 use super::state::ListenerState;
 use super::tls_policy::{Authorities, TlsPolicies};
 use super::work::{self, Step};
@@ -65,6 +65,9 @@ struct Readers {
     patterns: Relation<ObjectRef, String>,
 }
 
+/// The targets of sessions that are decrypted, by what is shown to endpoints.
+pub type KnownDecrypted = Vec<(Option<Arc<Pair>>, Arc<Decrypted>)>;
+
 /// A route that was compiled.
 pub struct KnownRoute {
     route: Arc<Route>,
@@ -84,6 +87,8 @@ pub struct KnownRoute {
     shows: usize,
     /// Its rules as they are served, by what a listener says about them.
     served: Vec<KnownServed>,
+    /// The targets of its sessions where they are decrypted.
+    pub decrypted: KnownDecrypted,
     /// The bytes of its filters at a listener.
     filter_bytes: usize,
     /// Its namespace had no room for it somewhere.
@@ -343,6 +348,7 @@ impl KnownRoute {
             has_tls: shows > 0,
             shows,
             served: Vec::new(),
+            decrypted: Vec::new(),
             filter_bytes,
             lacks_room: false,
             is_bare: false,
@@ -361,6 +367,11 @@ impl KnownRoute {
             || self.served.iter().any(|known| known.by == by && known.is_used);
         let shown = by.identity.map_or(0, |pair| pair.chain.len() + pair.key.len());
         if is_known { 0 } else { self.filter_bytes + self.shows.saturating_mul(shown) }
+    }
+
+    /// What a listener shows to its endpoints over TLS.
+    pub fn shown_at(&self, listener: &ListenerState<'_>) -> Option<Arc<Pair>> {
+        self.base(listener).identity
     }
 
     fn base(&self, listener: &ListenerState<'_>) -> Base {

@@ -225,21 +225,26 @@ impl RouteReader<'_, '_> {
         if place > 0 {
             return Err("backendRefs: another rule has all sessions: keep one".into());
         }
-        let mut targets = Vec::new();
+        let (mut targets, mut common) = (Vec::new(), Common::of(Policies::default()));
         for reference in &rule.backend_refs {
             let weight = reference.weight.unwrap_or(1);
             let weight = u32::try_from(weight).map_err(|_| "backendRefs: a weight is negative")?;
-            let backend_ref = match self.resolve(reference) {
-                Ok((backend_ref, _)) => Some(backend_ref),
+            let target = match self.resolve(reference) {
+                Ok((backend_ref, spoken)) => {
+                    self.add_backend(&backend_ref, &Arc::default());
+                    // Its policy says why it is closed, where it is decrypted.
+                    let policies = match spoken {
+                        Some(spoken) => common.speaking(spoken),
+                        None => self.failing(weight).policies,
+                    };
+                    Target { weight, backend_ref: Some(backend_ref), policies }
+                }
                 Err(condition) => {
                     self.unresolved(condition);
-                    None
+                    self.failing(weight)
                 }
             };
-            backend_ref
-                .iter()
-                .for_each(|backend_ref| self.add_backend(backend_ref, &Arc::default()));
-            targets.push(Target { weight, backend_ref, policies: Arc::default() });
+            targets.push(target);
         }
         let path = PathPattern::prefix("/").map_err(|why| why.to_string())?;
         let (written, selection) = (String::new(), Selection::default());
@@ -395,13 +400,16 @@ impl RouteReader<'_, '_> {
         let services = &mut self.compiled.services;
         let resolved = target::resolve(self.world, self.id, reference, services)?;
         let Resolved { backend_ref, port } = resolved;
-        if !self.id.kind.is_of_requests() {
+        if matches!(self.id.kind, Kind::TCPRoute | Kind::UDPRoute) {
             return Ok((backend_ref, Some(Spoken::default())));
         }
         let tls = self.tls.to_endpoints(&backend_ref.service, &port.name);
         let at = (backend_ref.service.clone(), port.name.clone());
         self.compiled.tls.insert(at, tls.clone());
-        let spoken = Spoken::of(&port, self.id.kind, &backend_ref.service, tls)?;
+        let spoken = match self.id.kind {
+            Kind::TLSRoute => Spoken::of_sessions(tls),
+            kind => Spoken::of(&port, kind, &backend_ref.service, tls)?,
+        };
         Ok((backend_ref, spoken))
     }
 

@@ -18,9 +18,9 @@ use crate::host::certificate;
 use crate::host::owner::HostOwnership;
 use crate::ingress::urls;
 use oxigress_core::model::policy::{Policies, PolicyId, TlsPolicy};
-use oxigress_core::model::{BackendId, HostPattern, ListenerHost, Server};
+use oxigress_core::model::{BackendId, HostPattern, ListenerHost, Server, SessionRoute};
 use oxigress_objects::gateway::Route;
-use oxigress_objects::{Name, ObjectRef, World};
+use oxigress_objects::{Key, Kind, Name, ObjectRef, World};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -54,9 +54,9 @@ impl Serving {
         by: (&Gateways<'_>, &Listeners),
     ) {
         if !id.kind.is_of_requests() {
-            let room = &mut self.room;
+            let with = (&mut self.room, &mut self.policies);
             let spots = spots(attached, by);
-            return self.sessions.add(options, (id, route), spots, known, room);
+            return self.sessions.add(options, (id, route), spots, known, with);
         }
         let ObjectRef { kind, key } = id;
         let (mut served, mut made) = (BTreeSet::new(), None);
@@ -172,8 +172,7 @@ impl Serving {
         let mut refused = std::mem::take(&mut self.refused);
         let sessions = std::mem::take(&mut self.sessions);
         sessions.finish(options, beside, gateways, &mut refused, built);
-        let targets = built.sessions.values().flat_map(|route| &route.targets);
-        used.extend(targets.filter_map(|target| target.backend.clone()));
+        note_sessions(built.sessions.values(), &mut named, &mut used);
         self.keep_named(&named, used, built);
         refused
     }
@@ -245,6 +244,22 @@ impl Serving {
             }
         }
         built.policies = self.policies;
+    }
+}
+
+/// Notes which policies the targets of sessions name, and where they lead.
+fn note_sessions<'s>(
+    sessions: impl Iterator<Item = &'s SessionRoute>,
+    named: &mut BTreeMap<PolicyId, ObjectRef>,
+    used: &mut BTreeSet<BackendId>,
+) {
+    for route in sessions {
+        let by =
+            || ObjectRef::new(Kind::TLSRoute, Key::new(&*route.namespace, route.route.as_str()));
+        for target in &route.targets {
+            used.extend(target.backend.clone());
+            named.extend(target.policies.clone().map(|id| (id, by())));
+        }
     }
 }
 

@@ -6,7 +6,9 @@ use super::state::ListenerState;
 use super::work::{self, Step};
 use crate::host::merge::Ids;
 use oxigress_core::model::policy::{Policies, PolicyId};
-use oxigress_core::model::{BackendId, Origin, PathPattern, Policy, Rule, Selection};
+use oxigress_core::model::{
+    BackendId, Origin, PathPattern, Policy, Rule, Selection, SessionTarget,
+};
 use oxigress_objects::Key;
 use oxigress_objects::gateway::RedirectFilter;
 use std::borrow::Cow;
@@ -107,6 +109,35 @@ impl<'r> Made<'r> {
         });
         (&known.targets, &known.ids)
     }
+}
+
+/// The targets of a route whose sessions a listener decrypts.
+pub struct Decrypted {
+    /// Who takes the sessions, by weight. Without any they are closed.
+    pub targets: Arc<[SessionTarget]>,
+    /// The policies that they name.
+    pub policies: BTreeMap<PolicyId, Arc<Policies>>,
+}
+
+/// The targets of a route whose sessions a listener decrypts.
+pub fn decrypted(compiled: &CompiledRoute, listener: &ListenerState<'_>) -> Decrypted {
+    work::count(Step::Served);
+    let (mut all, mut policies, mut ids) = (Vec::new(), BTreeMap::new(), Ids::default());
+    for rule in &compiled.rules {
+        let targets = identified(&rule.answer.targets, listener);
+        for target in targets.iter().filter(|target| target.weight > 0) {
+            let backend_ref = target.backend_ref.as_ref();
+            let backend_ref = backend_ref.filter(|_| target.policies.denied.is_none());
+            let named = backend_ref.and_then(|_| ids.of(&target.policies));
+            policies.extend(named.clone().map(|id| (id, target.policies.clone())));
+            all.push(SessionTarget {
+                weight: target.weight,
+                backend: backend_ref.map(|backend_ref| backend_ref.backend.clone()),
+                policies: named,
+            });
+        }
+    }
+    Decrypted { targets: all.into(), policies }
 }
 
 /// The targets as they are spoken to by a listener, which may show endpoints a certificate.

@@ -5,22 +5,26 @@
 //! Tenancy: a server name has an owner, as a host has: routes of other namespaces do not get it, since whoever has the sessions
 //!          of a name speaks for all of it.
 //! Closed:  what belongs to a listener and to no route, where no Ingress is served.
+//! TLS:     endpoints of sessions that are decrypted are spoken to as their BackendTLSPolicies say.
 
 use super::conflict::Refused;
 use super::host::specificity;
-use super::memo::KnownRoute;
+use super::memo::{KnownDecrypted, KnownRoute};
 use super::merge::{self, Place};
 use super::protocol::Protocol;
 use super::rank::{self, Age, Rank};
 use super::room::Room;
+use super::served::{self, Decrypted};
 use super::spots::Spot;
 use super::state::{GatewayState, Gateways, ListenerState, is_of_https};
 use super::{Beside, Built};
 use crate::Options;
+use oxigress_core::model::policy::{Policies, PolicyId};
 use oxigress_core::model::{
     HostPattern, ListenerHost, SessionPlace, SessionRoute, SessionTarget, SessionWay,
 };
 use oxigress_objects::gateway::Route;
+use oxigress_objects::secret::Pair;
 use oxigress_objects::verdict::Note;
 use oxigress_objects::{Key, Kind, ObjectRef};
 use std::cmp::Reverse;
@@ -30,6 +34,9 @@ use std::sync::Arc;
 /// The routes that ask for sessions, while they are added.
 #[derive(Default)]
 pub struct Sessions(BTreeMap<SessionPlace, Asked>);
+
+/// The policies that targets name.
+type PolicySets = BTreeMap<PolicyId, Arc<Policies>>;
 
 /// The routes that ask for the sessions of a place.
 struct Asked {
@@ -69,13 +76,22 @@ impl Sessions {
         options: &Options,
         (id, route): (&ObjectRef, &Route),
         spots: impl Iterator<Item = Spot<'s, 'w>>,
-        known: &KnownRoute,
-        room: &mut Room,
+        known: &mut KnownRoute,
+        (room, policies): (&mut Room, &mut PolicySets),
     ) {
-        let targets = targets(known);
+        let before = std::mem::take(&mut known.decrypted);
+        let (as_they_come, mut decrypting) =
+            (targets(known), Decrypting { known: before, now: Vec::new() });
         for Spot { listener, at, name } in spots {
             let place = listener.session_place(options, at.address, &at.host);
             let Some(place) = place else { continue };
+            let targets = match way(listener) {
+                SessionWay::Decrypt => {
+                    decrypting.at(id, known, listener, (&mut *room, &mut *policies))
+                }
+                _ => Some(&as_they_come),
+            };
+            let Some(targets) = targets else { continue };
             if room.has_rules(&id.key, id.kind, known.count().max(1)) {
                 let candidate = Candidate {
                     rank: specificity(name),
@@ -87,6 +103,7 @@ impl Sessions {
                 self.0.entry(place).or_insert(asked).routes.push(candidate);
             }
         }
+        known.decrypted = decrypting.finish();
     }
 
     /// Decides who has which sessions, and closes what nobody has.
@@ -197,8 +214,50 @@ fn targets(known: &KnownRoute) -> Arc<[SessionTarget]> {
     let all = all.map(|target| SessionTarget {
         weight: target.weight,
         backend: target.backend_ref.as_ref().map(|backend_ref| backend_ref.backend.clone()),
+        policies: None,
     });
     all.filter(|target| target.weight > 0).collect()
+}
+
+/// The targets of a route where its sessions are decrypted, by what their Gateway shows to endpoints.
+struct Decrypting {
+    known: KnownDecrypted,
+    now: Vec<DecryptedAt>,
+}
+
+/// What a Gateway shows to endpoints, and the targets there; `None`: there is no room for them.
+type DecryptedAt = (Option<Arc<Pair>>, Option<Arc<Decrypted>>);
+
+impl Decrypting {
+    /// Those at a listener; `None`: there is no room for them.
+    fn at(
+        &mut self,
+        id: &ObjectRef,
+        known: &KnownRoute,
+        listener: &ListenerState<'_>,
+        (room, policies): (&mut Room, &mut PolicySets),
+    ) -> Option<&Arc<[SessionTarget]>> {
+        let shown = known.shown_at(listener);
+        let place = self.now.iter().position(|(by, _)| *by == shown);
+        let place = place.unwrap_or_else(|| {
+            let has_room = room.has_filters(&id.key, id.kind, known.bytes_at(listener));
+            let found = has_room.then(|| {
+                let before = self.known.iter().find(|(by, _)| *by == shown);
+                let new = || Arc::new(served::decrypted(&known.compiled, listener));
+                before.map_or_else(new, |(_, found)| found.clone())
+            });
+            policies.extend(found.iter().flat_map(|found| found.policies.clone()));
+            self.now.push((shown, found));
+            self.now.len() - 1
+        });
+        self.now.get(place)?.1.as_ref().map(|found| &found.targets)
+    }
+
+    /// What is to be known of the next build.
+    fn finish(self) -> KnownDecrypted {
+        let known = self.now.into_iter().filter_map(|(by, found)| Some((by, found?)));
+        known.collect()
+    }
 }
 
 /// Closes the sessions of listeners that no route has, and leaves those of HTTPS listeners beside them to these. Where

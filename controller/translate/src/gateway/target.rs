@@ -157,6 +157,16 @@ impl Spoken {
         Ok(Some(Spoken { protocol, tls }))
     }
 
+    /// Those of a Service's port to which sessions go, whatever they carry. `None`: nothing is said to them.
+    pub fn of_sessions(tls: ToEndpoints) -> Option<Self> {
+        let tls = match tls {
+            ToEndpoints::Plain => None,
+            ToEndpoints::Tls(tls) => Some(tls),
+            ToEndpoints::Refused => return None,
+        };
+        Some(Spoken { protocol: None, tls })
+    }
+
     /// Sets it.
     pub fn set(&self, policies: &mut Policies) {
         let proxy = policies.proxy.get_or_insert_with(Proxy::default);

@@ -1,5 +1,6 @@
 //! Where the TCP, UDP and TLS sessions of Gateways' listeners go.
 
+use super::policy::PolicyId;
 use super::{BackendId, HostPattern, Invalid, ListenerHost, StreamPort, shorten};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -129,6 +130,9 @@ pub struct SessionTarget {
     /// Who serves them; absent: they are closed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backend: Option<BackendId>,
+    /// How TLS is spoken to its endpoints (`proxy.tls`), where that of the sessions ends here; absent: it is not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policies: Option<PolicyId>,
 }
 
 #[cfg(test)]

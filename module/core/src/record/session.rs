@@ -1,6 +1,7 @@
 //! The sessions of Gateways' listeners, and where they go.
 //!
-//! Shape:   flags; then each target: its weight, the length of its backend's id, the id. No id: the share is closed.
+//! Shape:   flags; then each target: its weight, the lengths of the ids of its backend and its policies, both ids. No id of a
+//!          backend: the share is closed.
 
 use super::definition::Record;
 use super::flag_if;
@@ -22,12 +23,14 @@ impl Record for Sessions {
             | flag_if(route.way == SessionWay::Http, IS_HTTP)
             | flag_if(route.yields, YIELDS);
         let mut bytes = vec![flags];
-        for SessionTarget { weight, backend } in &route.targets {
-            let id = backend.as_ref().map_or("", |id| id.as_str());
+        for SessionTarget { weight, backend, policies } in &route.targets {
+            let backend = backend.as_ref().map_or("", |id| id.as_str());
+            let policies = policies.as_ref().map_or("", |id| id.as_str());
             bytes.extend(weight.to_le_bytes());
             // An id has 512 bytes at most.
-            bytes.extend(u16::try_from(id.len()).unwrap_or_default().to_le_bytes());
-            bytes.extend(id.as_bytes());
+            let length = |id: &str| u16::try_from(id.len()).unwrap_or_default().to_le_bytes();
+            bytes.extend([length(backend), length(policies)].as_flattened());
+            bytes.extend([backend.as_bytes(), policies.as_bytes()].concat());
         }
         Some(bytes)
     }
@@ -37,6 +40,15 @@ impl Record for Sessions {
     fn closed() -> Option<SessionRoute> {
         Some(SessionRoute { yields: true, ..SessionRoute::default() })
     }
+}
+
+/// Who takes one session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChosenTarget<'g> {
+    /// The id of the backend.
+    pub backend: &'g [u8],
+    /// The id of the policies that say how TLS is spoken to its endpoints; empty: it is not.
+    pub policies: &'g [u8],
 }
 
 /// What is done with the sessions of a place.
@@ -63,8 +75,8 @@ impl<'g> SessionView<'g> {
         self.has(YIELDS)
     }
 
-    /// The backend of one session; `None`: it is closed.
-    pub fn choose(self, random: u64) -> Option<&'g [u8]> {
+    /// Who takes one session; `None`: it is closed.
+    pub fn choose(self, random: u64) -> Option<ChosenTarget<'g>> {
         let all: u64 = self.targets().map(|(weight, _)| u64::from(weight)).sum();
         let mut place = random.checked_rem(all)?;
         let mut targets = self.targets();
@@ -73,17 +85,21 @@ impl<'g> SessionView<'g> {
             place = place.saturating_sub(u64::from(*weight));
             is_it
         })?;
-        Some(chosen).filter(|id| !id.is_empty())
+        Some(chosen).filter(|target| !target.backend.is_empty())
     }
 
-    fn targets(self) -> impl Iterator<Item = (u32, &'g [u8])> {
+    fn targets(self) -> impl Iterator<Item = (u32, ChosenTarget<'g>)> {
         let mut rest = self.0.get(1..).unwrap_or_default();
         std::iter::from_fn(move || {
             let (weight, behind) = rest.split_first_chunk()?;
-            let (length, behind) = behind.split_first_chunk()?;
-            let (id, behind) = behind.split_at_checked(u16::from_le_bytes(*length).into())?;
+            let (of_backend, behind) = behind.split_first_chunk()?;
+            let (of_policies, behind) = behind.split_first_chunk()?;
+            let (backend, behind) =
+                behind.split_at_checked(u16::from_le_bytes(*of_backend).into())?;
+            let (policies, behind) =
+                behind.split_at_checked(u16::from_le_bytes(*of_policies).into())?;
             rest = behind;
-            Some((u32::from_le_bytes(*weight), id))
+            Some((u32::from_le_bytes(*weight), ChosenTarget { backend, policies }))
         })
     }
 
@@ -96,6 +112,7 @@ impl<'g> SessionView<'g> {
 mod tests {
     use super::*;
     use crate::model::BackendId;
+    use crate::model::policy::PolicyId;
 
     fn encoded(route: &SessionRoute) -> Vec<u8> {
         Sessions::encode(&SessionPlace::parse("tcp/1").unwrap(), route).unwrap()
@@ -103,14 +120,17 @@ mod tests {
 
     #[test]
     fn sessions_are_shared_by_weight_and_a_share_without_a_backend_is_closed() {
-        let target =
-            |weight, id: &str| SessionTarget { weight, backend: BackendId::parse(id).ok() };
+        let target = |weight, id: &str| SessionTarget {
+            weight,
+            backend: BackendId::parse(id).ok(),
+            policies: None,
+        };
         let targets = vec![target(7, "a"), target(0, "never"), target(2, "bc"), target(1, "")];
         let bytes = encoded(&SessionRoute { targets, ..SessionRoute::default() });
         let view = SessionView::new(&bytes);
         let mut seen = [0_u32; 3];
         for step in 0..1_000_u64 {
-            match view.choose(step) {
+            match view.choose(step).map(|target| target.backend) {
                 Some(b"a") => seen[0] += 1,
                 Some(b"bc") => seen[1] += 1,
                 None => seen[2] += 1,
@@ -124,9 +144,31 @@ mod tests {
     }
 
     #[test]
+    fn each_target_has_policies_of_its_own() {
+        let target = |id: &str, policies: &str| SessionTarget {
+            weight: 1,
+            backend: BackendId::parse(id).ok(),
+            policies: PolicyId::parse(policies).ok(),
+        };
+        let targets = vec![target("a", "long/policies"), target("b", ""), target("", "p")];
+        let bytes = encoded(&SessionRoute { targets, ..SessionRoute::default() });
+        let view = SessionView::new(&bytes);
+        let chosen = |backend, policies| Some(ChosenTarget { backend, policies });
+        assert_eq!(view.choose(0), chosen(&b"a"[..], b"long/policies"));
+        assert_eq!(view.choose(1), chosen(&b"b"[..], b""));
+        assert_eq!(view.choose(2), None);
+    }
+
+    #[test]
     fn what_is_withheld_or_damaged_is_closed() {
         let closed = encoded(&Sessions::closed().unwrap());
-        for bytes in [&closed[..], b"", b"\0\x01\0\0\0", b"\0\x01\0\0\0\x05\0abc"] {
+        for bytes in [
+            &closed[..],
+            b"",
+            b"\0\x01\0\0\0",
+            b"\0\x01\0\0\0\x05\0abc",
+            b"\0\x01\0\0\0\x01\0\x05\0ab",
+        ] {
             let view = SessionView::new(bytes);
             assert_eq!((view.choose(7), view.way()), (None, SessionWay::Forward));
         }

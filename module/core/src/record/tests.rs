@@ -32,7 +32,7 @@ const EVERYTHING: &str = r#"{
         "n/t/80": [{"address": "10.0.0.2", "port": 80}, {"address": "10.0.0.3", "port": 80}]},
     "certificates": {"c": {"chain": "CHAIN", "key": "KEY"}},
     "names": {"shop.test": "c"}, "passthrough": {"pass.test": "n/s/80"}, "ports": {"tcp/1": "n/s/80"},
-    "sessions": {"tcp/443/**.test": {"way": "decrypt", "targets": [{"weight": 1, "backend": "n/s/80"}]}},
+    "sessions": {"tcp/443/**.test": {"way": "decrypt", "targets": [{"weight": 1, "backend": "n/s/80", "policies": "p"}]}},
     "bundles": {"0101010101010101010101010101010101010101010101010101010101010101": "PEM"},
     "policies": {"p": {"denied": 503}}, "tls": {"shop.test": {"denied": true}}, "specimens": {"p": 7}
 }"#;
@@ -91,7 +91,7 @@ const PINNED: [&str; 15] = [
     "7 pass.test: 6 bytes, bb70f5a4",
     "1 shop.test: 284 bytes, 5ad9ebe2",
     "8 tcp/1: 6 bytes, bb70f5a4",
-    "13 tcp/443/**.test: 13 bytes, 859a8ee8",
+    "13 tcp/443/**.test: 16 bytes, ca8d89e7",
     "14 p: 4 bytes, bc93e7a5",
 ];
 

@@ -1,7 +1,7 @@
 //! A TCP or UDP session to its backend: by the port it came to, or by the server name of its TLS handshake.
 
 use crate::model::{HostPattern, SessionPlace, SessionWay, StreamPort};
-use crate::record::{Kind, Records, SessionView, SettingsView};
+use crate::record::{ChosenTarget, Kind, Records, SessionView, SettingsView};
 use crate::router::tls::normal;
 use crate::router::{MAX_LEVELS, by_host, by_pattern};
 use std::io::Write;
@@ -41,17 +41,17 @@ impl Arrival<'_> {
 pub fn backend<'g>(records: &impl Records<'g>, arrival: &Arrival<'_>) -> Option<&'g [u8]> {
     let mut key = PlaceKey::new(arrival.port, arrival.own_address(records))?;
     match key.find(records, None) {
-        Some(session) => session.choose(arrival.random),
+        Some(session) => session.choose(arrival.random).map(|target| target.backend),
         None => backend_of_port(records, arrival.port),
     }
 }
 
-/// The id of the backend of a session whose TLS has ended here.
-pub fn backend_of_decrypted<'g>(
+/// Who takes a session whose TLS has ended here.
+pub fn target_of_decrypted<'g>(
     records: &impl Records<'g>,
     arrival: &Arrival<'_>,
     server_name: &[u8],
-) -> Option<&'g [u8]> {
+) -> Option<ChosenTarget<'g>> {
     let found = by_server_name(records, arrival, server_name)?;
     let is_decrypted = found.way() == SessionWay::Decrypt;
     is_decrypted.then(|| found.choose(arrival.random)).flatten()
@@ -64,7 +64,9 @@ pub fn of_tls<'g>(
     arrival: &Arrival<'_>,
     server_name: &[u8],
 ) -> Verdict<'g> {
-    let forward = |backend: Option<&'g [u8]>| backend.map_or(Verdict::Close, Verdict::Forward);
+    let forward = |target: Option<ChosenTarget<'g>>| {
+        target.map_or(Verdict::Close, |target| Verdict::Forward(target.backend))
+    };
     let by_ingresses =
         || passthrough(records, server_name).map_or(Verdict::Terminate, Verdict::Forward);
     if let Some(found) = by_server_name(records, arrival, server_name) {
@@ -372,6 +374,7 @@ mod tests {
         let records = records(gateways(serde_json::json!({
             "tcp/9000": to("all"), "tcp/9000@10.0.0.7": to("own"), "udp/9000": {},
             "tcp/8443/a.test": {"way": "decrypt", "targets": [{"weight": 1, "backend": "plain"}]},
+            "tcp/8443/tls.test": {"way": "decrypt", "targets": [{"weight": 1, "backend": "secure", "policies": "p"}]},
         })));
         let found = |port: &str, address: &str| {
             let address = || address.parse().ok();
@@ -385,8 +388,12 @@ mod tests {
         assert_eq!(found("udp/9000", "10.0.0.1"), None);
         let port = StreamPort::parse("tcp/8443").unwrap();
         let arrival = Arrival { port, address: &|| None, random: 0 };
-        let decrypted = |name: &str| backend_of_decrypted(&&records, &arrival, name.as_bytes());
-        assert_eq!(decrypted("a.test"), Some(&b"plain"[..]));
+        let decrypted = |name: &str| {
+            let target = target_of_decrypted(&&records, &arrival, name.as_bytes())?;
+            Some((target.backend, target.policies))
+        };
+        assert_eq!(decrypted("a.test"), Some((&b"plain"[..], &b""[..])));
+        assert_eq!(decrypted("tls.test"), Some((&b"secure"[..], &b"p"[..])));
         assert_eq!(decrypted("b.test"), None);
     }
 }

@@ -79,6 +79,11 @@ impl Context {
         self.ssl.ctx
     }
 
+    /// nginx's form of it, which stays as long as this.
+    pub(crate) fn as_nginx(&self) -> *mut ngx_ssl_t {
+        (&raw const *self.ssl).cast_mut()
+    }
+
     /// A store vouches for endpoints, as `V` verifies.
     pub fn trust<V: Verifier>(&self, store: &X509StoreRef) {
         // SAFETY: both are alive, in one layout in both sets of bindings; OpenSSL counts the store.
@@ -121,7 +126,7 @@ impl LocationTls {
 
     /// Puts it into the settings of a location, which keep it.
     fn change(&self, conf: &UpstreamConf) {
-        let ssl = (&raw const *self.context.ssl).cast_mut();
+        let ssl = self.context.as_nginx();
         let name = self.name.as_ref().map(|name| (&raw const **name).cast_mut());
         conf.poke(|raw| {
             raw.ssl = ssl;

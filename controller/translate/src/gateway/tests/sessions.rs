@@ -2,6 +2,7 @@
 
 use super::*;
 use oxigress_core::model::{SessionPlace, SessionRoute};
+use oxigress_objects::secret::{Fields, Offer, Pair, Secret};
 
 /// A Gateway of `infra` with a port of TCP, one of UDP and one of TLS, to which routes of these namespaces may attach.
 fn bench(from: &str) -> Bench {
@@ -90,4 +91,46 @@ fn a_route_that_no_listener_allows_has_no_sessions() {
             assert_eq!(bench.has_sessions(place), has.or(Some("infra")), "{kind} {from}, younger");
         }
     }
+}
+
+#[test]
+fn what_a_gateway_shows_to_endpoints_of_sessions_is_charged_as_often_as_it_is_copied() {
+    let mut bench = bench("All");
+    let listeners = json!([{"name": "tls", "port": 9_443, "protocol": "TLS",
+        "tls": {"certificateRefs": [{"name": "pair"}]}, "allowedRoutes": {"namespaces": {"from": "All"}}}]);
+    let spec = json!({"gatewayClassName": "c", "listeners": listeners,
+        "tls": {"backend": {"clientCertificateRef": {"name": "pair"}}}});
+    let chain = "c".repeat(100_000);
+    let pair = Pair { chain, key: "k".into(), names: Default::default(), leaf: Default::default() };
+    let fields = Arc::new(Fields::new(Default::default()));
+    let secret = Object::Secret(Secret { offer: Offer::Usable(Arc::new(pair)), fields });
+    let gateway = ObjectRef::new(Kind::Gateway, Key::new("infra", "g1"));
+    bench.see([
+        (gateway, Some(Object::Gateway(resource(0, spec)))),
+        (ObjectRef::new(Kind::Secret, Key::new("infra", "pair")), Some(secret)),
+    ]);
+    bench.apply(&format!(
+        "apiVersion: gateway.networking.k8s.io/v1\nkind: BackendTLSPolicy\nmetadata: {{ name: p, namespace: shop }}\nspec:\n  \
+         targetRefs: [{{ group: '', kind: Service, name: s }}]\n  validation: {{ hostname: s.test, caCertificateRefs: [{{ \
+         group: '', kind: ConfigMap, name: ca }}] }}\n---\n{}",
+        https::authorities("shop")
+    ));
+    let mut policies = |count: usize| {
+        let targets: Vec<_> = (0..count).map(|_| json!({"name": "s", "port": 80})).collect();
+        let parents = json!([{"name": "g1", "namespace": "infra"}]);
+        let spec = json!({"parentRefs": parents, "hostnames": ["own.test"], "rules": [{"backendRefs": targets}]});
+        let id = ObjectRef::new(Kind::TLSRoute, Key::new("shop", "r"));
+        bench.see([(id, Some(Object::Route(resource(0, spec))))]);
+        let place = SessionPlace::parse("tcp/9443/own.test").unwrap();
+        let snapshot = bench.translator.snapshot();
+        let route = snapshot.sessions.get(&place)?;
+        let named = route.targets.iter().filter(|target| target.policies.is_some()).count();
+        assert_eq!(snapshot.policies.len(), usize::from(named > 0), "all have the same");
+        Some(named)
+    };
+    assert_eq!(
+        (policies(5), policies(40), policies(1)),
+        (Some(5), None, Some(1)),
+        "2 MiB are the most"
+    );
 }
