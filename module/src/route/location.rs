@@ -90,7 +90,10 @@ fn changed(
         }
         let wanted = policies.proxy.as_ref().and_then(|proxy| proxy.tls.as_ref());
         let tls = match wanted.filter(|_| target.is_tls()) {
-            Some(wanted) => Some(upstream::of(cycle.event_loop(), wanted)?),
+            Some(wanted) => {
+                let is_h2 = matches!(target, Target::Grpc | Target::Grpcs);
+                Some(upstream::of(cycle.event_loop(), wanted, is_h2)?)
+            }
             None => None,
         };
         // Without the protocol in nginx there is nothing to change.

@@ -21,7 +21,7 @@ pub fn speak(session: &Session, policies: &Compiled) -> Option<()> {
     let context = match kept.get() {
         Some(context) => context.clone(),
         None => {
-            let new = upstream::context(session.event_loop(), tls)?;
+            let new = upstream::context(session.event_loop(), tls, false)?;
             kept.get_or_init(|| new).clone()
         }
     };

@@ -25,20 +25,22 @@ thread_local! {
 }
 
 /// TLS toward the endpoints of a location. `None`: as for [`context`].
-pub fn of(here: EventLoop, from: &UpstreamTls) -> Option<LocationTls> {
-    let (context, name) = (context(here, from)?, from.name.as_ref().map(|name| name.as_str()));
+pub fn of(here: EventLoop, from: &UpstreamTls, is_h2: bool) -> Option<LocationTls> {
+    let context = context(here, from, is_h2)?;
+    let name = from.name.as_ref().map(|name| name.as_str());
     Some(LocationTls::new(context, name, from.server_name, from.verify))
 }
 
-/// A context that says this, in use already or new. `None`: it cannot be used, though it was checked before it was published.
-pub fn context(here: EventLoop, from: &UpstreamTls) -> Option<Rc<Context>> {
-    let digest = digest(from);
+/// A context that says this, and perhaps that HTTP/2 is spoken, in use already or new. `None`: it cannot be used, though it was
+/// checked before it was published.
+pub fn context(here: EventLoop, from: &UpstreamTls, is_h2: bool) -> Option<Rc<Context>> {
+    let digest = digest(from, is_h2);
     CONTEXTS.with(|contexts| {
         let mut contexts = contexts.try_borrow_mut().ok()?;
         if let Some(context) = contexts.get(&digest).and_then(Weak::upgrade) {
             return Some(context);
         }
-        let context = new_context(here, from);
+        let context = new_context(here, from, is_h2);
         clear_errors();
         let context = Rc::new(context?);
         contexts.retain(|_, known| known.strong_count() > 0);
@@ -47,10 +49,10 @@ pub fn context(here: EventLoop, from: &UpstreamTls) -> Option<Rc<Context>> {
     })
 }
 
-fn new_context(here: EventLoop, from: &UpstreamTls) -> Option<Context> {
+fn new_context(here: EventLoop, from: &UpstreamTls, is_h2: bool) -> Option<Context> {
     let list = Ciphers::new(ciphers(from)).ok()?;
     let depth = from.verify_depth.clamp(1, 100) as i32;
-    let context = Context::new(here, protocols(from), &list, depth)?;
+    let context = Context::new(here, protocols(from), &list, depth, is_h2)?;
     if let Some(id) = &from.authorities {
         let worker = worker::current(here)?;
         let authorities = bundles::find(worker, &worker.reader().read(), id, None)?;
@@ -64,11 +66,11 @@ fn new_context(here: EventLoop, from: &UpstreamTls) -> Option<Context> {
 }
 
 /// Of all that a context says. A name is not of the context: the idle pool tells names apart by themselves.
-fn digest(from: &UpstreamTls) -> [u8; 32] {
+fn digest(from: &UpstreamTls, is_h2: bool) -> [u8; 32] {
     let UpstreamTls { certificate, key, authorities, verify_depth, .. } = from;
     let protocols = protocols(from).to_le_bytes();
     let depth = verify_depth.to_le_bytes();
-    let parts: [&[u8]; 6] = [
+    let parts: [&[u8]; 7] = [
         certificate.as_bytes(),
         key.as_bytes(),
         // The id of a bundle is a digest of what it says.
@@ -76,6 +78,7 @@ fn digest(from: &UpstreamTls) -> [u8; 32] {
         &depth,
         ciphers(from).as_bytes(),
         &protocols,
+        &[is_h2.into()],
     ];
     let mut text = Vec::new();
     for part in parts {

@@ -10,14 +10,14 @@ use crate::cycle::Cycle;
 use crate::location::NewLocation;
 use crate::stock::UpstreamConf;
 use crate::sys::{
-    NGX_OK, SSL_CTX, SSL_CTX_free, SSL_CTX_set_cipher_list, SSL_CTX_set_ex_data,
-    SSL_CTX_set_verify, SSL_CTX_set_verify_depth, SSL_CTX_set1_cert_store,
+    NGX_OK, SSL_CTX, SSL_CTX_free, SSL_CTX_set_alpn_protos, SSL_CTX_set_cipher_list,
+    SSL_CTX_set_ex_data, SSL_CTX_set_verify, SSL_CTX_set_verify_depth, SSL_CTX_set1_cert_store,
     SSL_CTX_use_cert_and_key, SSL_VERIFY_NONE, ngx_http_complex_value_t, ngx_int_t, ngx_ssl_create,
     ngx_ssl_t, ngx_str_t, ngx_uint_t,
 };
 use foreign_types::{ForeignType, ForeignTypeRef};
 use openssl::x509::store::X509StoreRef;
-use std::ffi::c_int;
+use std::ffi::{c_int, c_uint};
 use std::ptr::{NonNull, null_mut, without_provenance_mut};
 use std::rc::Rc;
 use std::sync::atomic::AtomicUsize;
@@ -49,18 +49,21 @@ impl Drop for Context {
 }
 
 impl Context {
-    /// One for these protocols, `NGX_SSL_TLSv1_2` and the like, and ciphers. A handshake does not fail by what is verified:
-    /// nginx asks for the result. `None`: OpenSSL does not take it.
+    /// One for these protocols, `NGX_SSL_TLSv1_2` and the like, and ciphers; `is_h2`: endpoints are told that HTTP/2 is spoken,
+    /// which servers of gRPC ask for. A handshake does not fail by what is verified: nginx asks for the result. `None`: OpenSSL
+    /// does not take it.
     pub fn new(
         here: EventLoop,
         protocols: u32,
         ciphers: &Ciphers,
         verify_depth: c_int,
+        is_h2: bool,
     ) -> Option<Self> {
+        let h2 = b"\x02h2";
         let log = Cycle::current(here).log().as_ptr();
         let mut ssl = Box::new(ngx_ssl_t { log, ..ngx_ssl_t::default() });
         // SAFETY: nginx makes the context, with its own options. It is alive from then on, and nobody else's yet; the list is a C
-        // string.
+        // string, and OpenSSL copies the name of HTTP/2, which is as long as it is told.
         let (this, made, is_set) = unsafe {
             let made = ngx_ssl_create(&raw mut *ssl, protocols as ngx_uint_t, null_mut());
             let context = NonNull::new(ssl.ctx)?.as_ptr();
@@ -69,7 +72,9 @@ impl Context {
             SSL_CTX_set_verify(context, SSL_VERIFY_NONE as c_int, Some(go_on));
             SSL_CTX_set_verify_depth(context, verify_depth);
             let is_set = SSL_CTX_set_cipher_list(context, ciphers.as_ptr()) == 1
-                && SSL_CTX_set_ex_data(context, NUMBER, number) == 1;
+                && SSL_CTX_set_ex_data(context, NUMBER, number) == 1
+                && (!is_h2
+                    || SSL_CTX_set_alpn_protos(context, h2.as_ptr(), h2.len() as c_uint) == 0);
             (this, made, is_set)
         };
         (made == NGX_OK as ngx_int_t && is_set).then_some(this)
