@@ -8,6 +8,7 @@ use oxigress_objects::{Key, Kind, ObjectRef};
 
 /// The features of the conformance suite that are served, in the order of the API.
 const FEATURES: &[&str] = &[
+    "BackendTLSPolicy",
     "GRPCRoute",
     "GRPCRouteNamedRouteRule",
     "GRPCRouteRequestHeaderModifier",
@@ -44,6 +45,7 @@ const FEATURES: &[&str] = &[
     "HTTPRouteRequestPercentageMirror",
     "HTTPRouteRequestTimeout",
     "HTTPRouteResponseHeaderModification",
+    "HTTPRouteRetryCodes",
     "HTTPRouteRetryConnectionError",
     "HTTPRouteSchemeRedirect",
     "ListenerSet",
