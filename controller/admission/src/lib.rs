@@ -51,8 +51,12 @@ use upload::Upload;
 
 /// A longer review is refused.
 pub const MAX_BYTES: usize = 8 << 20;
-/// From the first byte of a request to its answer.
-const TIMEOUT: Duration = Duration::from_secs(5);
+/// From the first byte of a request to its answer. The API server's 5 s (the chart's `timeoutSeconds`) begin before that.
+const TIMEOUT: Duration = Duration::from_secs(4);
+/// From a place for its body to the body's end: whoever sends one byte after the other keeps no place.
+const UPLOAD: Duration = Duration::from_secs(2);
+/// What is left for a denial after the line of a namespace: whoever asks waits no longer than [`TIMEOUT`].
+const LEFT: Duration = Duration::from_secs(2);
 /// Requests whose bodies are held at once.
 const MAX_REQUESTS: usize = 16;
 /// Connections: the API servers' idle ones, and as many again that are making their handshakes. Several API servers may
@@ -322,10 +326,9 @@ impl Reviewer {
         let mut upload = Upload::new(body);
         timeout_at(end, upload.begin()).await.map_err(|_| Refusal::TooSlow)??;
         let head = Head::read(upload.bytes());
-        let head = head.map(|head| (client, head));
-        let reviewed = self.review_of(head.as_ref(), upload, start, end).await;
+        let reviewed = self.review_of((client, head.as_ref()), upload, start, end).await;
         match (reviewed, head) {
-            (Err(refusal), Some((_, head))) if refusal.is_of_object() => {
+            (Err(refusal), Some(head)) if refusal.is_of_object() => {
                 let denial = Some(refusal.to_string()).filter(|_| !head.is_deletion);
                 let outcome = ReviewOutcome { denial, ..ReviewOutcome::default() };
                 Ok(review::write(&head.uid, &outcome))
@@ -336,15 +339,14 @@ impl Reviewer {
 
     async fn review_of(
         &self,
-        head: Option<&(IpAddr, Head)>,
+        (client, head): (IpAddr, Option<&Head>),
         upload: Upload,
         start: Instant,
         end: tokio::time::Instant,
     ) -> Result<Vec<u8>, Refusal> {
         let crowded = |head: &Head| Refusal::Crowded { namespace: head.namespace.clone() };
-        let line = head.map(|(client, head)| {
-            self.lines.join(*client, &head.namespace).ok_or_else(|| crowded(head))
-        });
+        let line =
+            head.map(|head| self.lines.join(client, &head.namespace).ok_or_else(|| crowded(head)));
         // The API server reads no answer before it has sent the body.
         let line = match line.transpose() {
             Ok(line) => line,
@@ -354,14 +356,17 @@ impl Reviewer {
             }
         };
         let _first = match (&line, head) {
-            (Some(line), Some((_, head))) => {
-                Some(timeout_at(end, line.place()).await.map_err(|_| crowded(head))?)
+            (Some(line), Some(head)) => {
+                Some(timeout_at(end - LEFT, line.place()).await.map_err(|_| crowded(head))?)
             }
             _ => None,
         };
+        let of_client = self.lines.join_client(client);
+        let _of_client = timeout_at(end, of_client.place()).await.map_err(|_| Refusal::Busy)?;
         let place = timeout_at(end, self.places.acquire()).await;
         let _place = place.map_err(|_| Refusal::Busy)?.map_err(|_| Refusal::Busy)?;
-        let body = timeout_at(end, upload.read(MAX_BYTES, head.is_some())).await;
+        let until = end.min(tokio::time::Instant::now() + UPLOAD);
+        let body = timeout_at(until, upload.read(MAX_BYTES, head.is_some())).await;
         let body = body.map_err(|_| Refusal::TooSlow)??;
         let asked = timeout_at(end, self.ask(&body)).await;
         let (review, key, answer) = asked.map_err(|_| Refusal::Busy)??;

@@ -9,11 +9,13 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// Reviews of one namespace at once.
 const PLACES: usize = 4;
+/// Reviews of one client at once: half of all places.
+pub const PLACES_OF_CLIENT: usize = super::MAX_REQUESTS / 2;
 /// Those that wait included.
 pub const MAX_IN_LINE: usize = 64;
 
-/// Who has a line: a namespace, as an address names it.
-type Whose = (IpAddr, String);
+/// Who has a line: an address, or a namespace as it names it.
+type Whose = (IpAddr, Option<String>);
 
 /// The line of each namespace that has one.
 #[derive(Default)]
@@ -30,12 +32,21 @@ impl Lines {
     /// Puts a review into its namespace's line; `None`: the line is full.
     pub fn join(&self, client: IpAddr, namespace: &str) -> Option<InLine<'_>> {
         let mut all = self.all();
-        let whose = (client, namespace.to_owned());
+        let whose = (client, Some(namespace.to_owned()));
         let places = all.entry(whose.clone());
         let places = places.or_insert_with(|| Arc::new(Semaphore::new(PLACES)));
         // The list has one, and each review in the line.
         let has_room = Arc::strong_count(places) <= MAX_IN_LINE;
         has_room.then(|| InLine { lines: self, whose, places: places.clone() })
+    }
+
+    /// Puts a review into its client's line, which is as long as it likes.
+    pub fn join_client(&self, client: IpAddr) -> InLine<'_> {
+        let whose = (client, None);
+        let mut all = self.all();
+        let places = all.entry(whose.clone());
+        let places = places.or_insert_with(|| Arc::new(Semaphore::new(PLACES_OF_CLIENT)));
+        InLine { lines: self, whose, places: places.clone() }
     }
 
     fn all(&self) -> MutexGuard<'_, BTreeMap<Whose, Arc<Semaphore>>> {

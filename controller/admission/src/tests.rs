@@ -358,12 +358,12 @@ async fn before_the_first_list_everything_is_allowed_with_a_warning() {
     assert!(response["warnings"][0].as_str().unwrap().contains("not checked"), "{response}");
 }
 
-/// Sixteen requests whose bodies have begun and do not end.
+/// As many requests as a client has places, whose bodies have begun and do not end.
 async fn occupy(
     running: &Running,
 ) -> Vec<(mpsc::Sender<Part>, tokio::task::JoinHandle<StatusCode>)> {
     let mut all = Vec::new();
-    for _ in 0..MAX_REQUESTS {
+    for _ in 0..lines::PLACES_OF_CLIENT {
         let (mut client, _) = connect(running.address).await;
         let (request, parts) = upload();
         parts.send(Ok(Frame::data(Bytes::from_static(&[b' '; head::BYTES])))).await.unwrap();
@@ -378,21 +378,21 @@ async fn occupy(
 }
 
 #[tokio::test]
-async fn the_seventeenth_request_waits_for_a_place() {
+async fn a_request_waits_where_its_client_has_no_place() {
     let running = start().await;
     let mut busy = occupy(&running).await;
     let (mut client, _) = connect(running.address).await;
     let text = review(|_| {}).to_string();
-    let seventeenth = tokio::spawn(async move { post(&mut client, text.as_bytes()).await.0 });
+    let next = tokio::spawn(async move { post(&mut client, text.as_bytes()).await.0 });
     let (parts, first) = busy.pop().unwrap();
     // It cannot have an answer while all places are taken.
     tokio::time::sleep(Duration::from_millis(200)).await;
-    assert!(!seventeenth.is_finished());
+    assert!(!next.is_finished());
     let body = Bytes::from(review(|_| {}).to_string());
     parts.send(Ok(Frame::data(body))).await.unwrap();
     drop(parts);
     assert_eq!(first.await.unwrap(), StatusCode::OK);
-    assert_eq!(seventeenth.await.unwrap(), StatusCode::OK);
+    assert_eq!(next.await.unwrap(), StatusCode::OK);
 }
 
 #[tokio::test]

@@ -53,6 +53,7 @@ pub use opened::HeldPorts;
 pub use policies::{name_one_of, references as references_of_policy, that_name};
 pub use protocol::Protocol;
 pub use review::{Admitted, NewListeners, OfSet, OwnListeners, RouteHosts, Standing};
+pub use state::Home;
 pub use target::protocol_of;
 pub use tls_policy::{authorities_of, services};
 

@@ -326,7 +326,7 @@ impl Translator {
             );
             let lost = self.take_over(host, &decided, claims);
             notes.extend(lost.or_else(|| self.take_default_host(host, claims)));
-            notes.extend(self.take_hosts_below(host, &decided, claims));
+            notes.extend(self.take_hosts_below(host, claims));
             let mut refusals = decided.notes;
             if let ServedFrom::Claims(view) = &decided.served_from
                 && claims.hosts.contains_key(host)

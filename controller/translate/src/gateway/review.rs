@@ -2,6 +2,7 @@
 
 use super::isolation::Listeners;
 use super::left::Left;
+use super::protocol::Protocol;
 use super::room::Room;
 use super::state::{GatewayState, Gateways, Home, ListenerState};
 use super::{Built, attach, gateways, listener, named, spots};
@@ -78,14 +79,30 @@ impl Standing<'_> {
         of_sets.map(|listener| (listener.home.key.clone(), listener.spec.name.clone())).collect()
     }
 
-    /// Why a set of a namespace may not be stored with which these listeners stand: one of another namespace falls.
-    pub fn lost_by(&self, standing: &BTreeSet<OfSet>, namespace: &str) -> Option<String> {
-        let had = self.of_sets();
-        let mut lost = had.difference(standing).filter(|(set, _)| *set.namespace != *namespace);
-        let (set, name) = lost.next()?;
+    /// Why a set may not be stored: a listener of another namespace's set falls, whose host is not `excepted`, or would fall as soon
+    /// as nothing else is in the way of the new one, which its owner may remove unreviewed. `standing`: those that stand with the set.
+    pub fn lost_by(
+        &self,
+        own: &OwnListeners<'_>,
+        standing: &BTreeSet<OfSet>,
+        excepted: impl Fn(&HostPattern, Home<'_>) -> bool,
+    ) -> Option<String> {
+        let all = self.gateways.iter().flat_map(|(key, state)| {
+            let of_sets = state.accepted().filter(|one| one.home.kind == Kind::ListenerSet);
+            of_sets.map(move |listener| (key, listener))
+        });
+        let namespace = &own.object.key.namespace;
+        let mut lost = all.filter(|(gateway, listener)| {
+            let at = (listener.home.key.clone(), listener.spec.name.clone());
+            *listener.home.key.namespace != **namespace
+                && (!standing.contains(&at) || own.take(self.options, gateway, listener))
+                && !excepted(&listener.host, listener.home)
+        });
+        let (_, ListenerState { home, spec, .. }) = lost.next()?;
         Some(format!(
-            "listener {name} of ListenerSet {set} would no longer stand: this set is older, and would have its port or host; use \
-             another one, or bring the listener in a new ListenerSet"
+            "listener {} of ListenerSet {} would no longer stand: this set is older, and would have its port or host; use \
+             another one, or bring the listener in a new ListenerSet",
+            spec.name, home.key
         ))
     }
 }
@@ -117,6 +134,7 @@ impl<'w> NewListeners<'w> {
         let is_new = |one: &Listener| self.specs.iter().any(|new| std::ptr::eq(*new, one));
         OwnListeners {
             object: ObjectRef::new(Kind::ListenerSet, self.home.key.clone()),
+            gateway: self.set.spec.gateway(&self.home.key.namespace),
             listeners: self.set.spec.listeners.iter().map(state).collect(),
             is_new: self.set.spec.listeners.iter().map(is_new).collect(),
             taking: BTreeMap::new(),
@@ -127,6 +145,7 @@ impl<'w> NewListeners<'w> {
 /// The listeners that a ListenerSet would have, each as it is by itself.
 pub struct OwnListeners<'w> {
     object: ObjectRef,
+    gateway: Option<Key>,
     listeners: Vec<ListenerState<'w>>,
     is_new: Vec<bool>,
     /// The listeners that take routes of a kind and a namespace, as far as that was asked.
@@ -157,7 +176,7 @@ impl<'w> OwnListeners<'w> {
         id: &'r ObjectRef,
         route: &'r Arc<Route>,
     ) -> Option<Admitted<'r>> {
-        let OwnListeners { object, listeners, is_new, taking } = self;
+        let OwnListeners { object, listeners, is_new, taking, .. } = self;
         let all = route.spec.parent_refs.iter();
         let mut parents = all.filter(|of| of.object(&id.key.namespace).as_ref() == Some(object));
         let first = parents.next()?;
@@ -180,10 +199,28 @@ impl<'w> OwnListeners<'w> {
     }
 
     /// The hosts for which new listeners show certificates.
-    pub fn new_https(&self) -> impl Iterator<Item = &HostPattern> {
-        let all = self.listeners.iter().zip(&self.is_new);
-        all.filter_map(|(listener, is_new)| {
-            (*is_new && listener.is_https()).then_some(&listener.host)
+    pub fn newly_certified(&self) -> impl Iterator<Item = &HostPattern> {
+        let shows = |one: &&ListenerState<'_>| one.protocol.is_some_and(Protocol::has_certificate);
+        self.new().filter(shows).map(|listener| &listener.host)
+    }
+
+    fn new(&self) -> impl Iterator<Item = &ListenerState<'w>> {
+        self.listeners.iter().zip(&self.is_new).filter_map(|(one, is_new)| is_new.then_some(one))
+    }
+
+    /// Whether a new listener has what a listener of a younger set has, if nothing else is in its way.
+    fn take(&self, options: &Options, gateway: &Key, other: &ListenerState<'_>) -> bool {
+        let transport = |one: &ListenerState<'_>| {
+            let (_, number) = one.number(options)?;
+            Some(one.protocol?.transport(options, one.port.unwrap_or(number)))
+        };
+        let is_same_gateway = self.gateway.as_ref() == Some(gateway);
+        self.new().filter(|one| one.is_accepted() && one.home < other.home).any(|one| {
+            let is_same_port =
+                one.number(options).is_some() && one.number(options) == other.number(options);
+            let is_same_host =
+                one.host == other.host && (is_same_gateway || one.protocol != other.protocol);
+            is_same_port && (transport(one) != transport(other) || is_same_host)
         })
     }
 

@@ -1,4 +1,4 @@
-//! What becomes of hosts below a wildcard for which an object newly shows a certificate.
+//! What becomes of hosts below a wildcard that an object newly names, or for which it newly shows a certificate.
 //!
 //! Order:   as where certificates are chosen: one of another namespace counts for the younger hosts below, which then redirect to HTTPS.
 //!          The age is that of the object, so an old one shows none newly where others would lose by it.
@@ -6,27 +6,32 @@
 use crate::Translator;
 use crate::age::Age;
 use crate::host::certificate;
-use crate::host::owner::{self, OwnerDecision, ServedFrom};
+use crate::host::owner;
 use crate::ingress::Claims;
 use oxigress_core::model::HostPattern;
 use oxigress_objects::Kind;
 use oxigress_objects::verdict::Note;
 
 /// Hosts below a wildcard that are looked at. It takes some microseconds each.
-const MOST_BELOW: usize = 1_000;
+const MOST_BELOW: usize = 5_000;
 
 impl Translator {
-    /// Why an Ingress may not newly be the one whose certificate a wildcard has.
-    pub(super) fn take_hosts_below(
-        &self,
-        wildcard: &HostPattern,
-        decided: &OwnerDecision<'_>,
-        claims: &Claims,
-    ) -> Option<Note> {
-        let ServedFrom::Claims(view) = &decided.served_from else { return None };
-        let by = decided.by.as_ref().filter(|by| by.key == claims.key)?;
-        let why = || self.certificate_over(wildcard, by, Kind::Ingress);
-        view.owner.has_tls().then(why).flatten().map(Note::rejected)
+    /// Why an Ingress may not newly name a wildcard. With or without a certificate: another one of its namespace may bring that, and
+    /// the oldest one's age counts for it.
+    pub(super) fn take_hosts_below(&self, wildcard: &HostPattern, claims: &Claims) -> Option<Note> {
+        let has_alias =
+            || self.aliases_onto(wildcard).iter().any(|(of, _)| of.age.key == claims.key);
+        let names = |of: &Claims| of.canary().is_none() && of.hosts.contains_key(wildcard);
+        let named = self.claims.get(&claims.key).is_some_and(|of| names(of)) || has_alias();
+        if !wildcard.is_wildcard() || claims.canary().is_some() || named {
+            return None;
+        }
+        let age = Age { created: claims.created, key: claims.key.clone() };
+        let is_its = |by: &Age| by.key.namespace == age.key.namespace && *by < age;
+        if self.decide_owner(wildcard).by.as_ref().is_some_and(is_its) {
+            return None;
+        }
+        self.certificate_over(wildcard, &age, Kind::Ingress).map(Note::rejected)
     }
 
     /// Why an object of this age may not newly show a certificate for a host.
@@ -48,7 +53,7 @@ impl Translator {
         let other = format!("name the wildcard in a new {new}");
         match lost {
             Some((host, owner)) => Some(format!(
-                "{} belongs to namespace {}; this {new} is older and would show its certificate there for {wildcard}: {other}",
+                "{} belongs to namespace {}; this {new} is older and would show its certificates there for {wildcard}: {other}",
                 owner::words_of(host),
                 owner.key.namespace
             )),

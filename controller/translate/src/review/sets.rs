@@ -12,9 +12,10 @@ use super::routes::Loss;
 use crate::Reviews;
 use crate::Translator;
 use crate::age::Age;
-use crate::gateway::{Admitted, NewListeners, OfSet, Standing};
+use crate::gateway::{Admitted, Home, NewListeners, OfSet, Standing};
 use crate::host::owner::HostOwnership;
 use crate::pace::price::Prices;
+use oxigress_core::model::HostPattern;
 use oxigress_objects::gateway::ListenerSet;
 use oxigress_objects::{Key, Kind, ObjectRef, World};
 use std::collections::BTreeSet;
@@ -56,8 +57,13 @@ impl Translator {
         let own = new.read(world, &self.options);
         let mut had = Standing::of(world, &self.options, Some(&self.gateways.left));
         let age = Age { created: set.meta.created, key: key.clone() };
-        let wildcards = own.new_https().filter(|host| host.is_wildcard());
-        outcome.denial = had.lost_by(&standing, &key.namespace).or_else(|| {
+        let wildcards = own.newly_certified().filter(|host| host.is_wildcard());
+        // Nobody keeps the owner of a host from bringing it by a set with which nothing came.
+        let is_its = |host: &HostPattern, home: Home<'_>| {
+            let owner = self.decide_owner(host).by;
+            owner.is_some_and(|by| by.key.namespace == key.namespace && by < home.age())
+        };
+        outcome.denial = had.lost_by(&own, &standing, is_its).or_else(|| {
             wildcards.filter_map(|host| self.certificate_over(host, &age, Kind::ListenerSet)).next()
         });
         if outcome.denial.is_some() {

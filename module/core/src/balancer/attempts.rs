@@ -9,6 +9,9 @@ use crate::http::head::ATTEMPTS_AGAIN;
 /// The most attempts of a request at endpoints that it has tried before. A route may ask for thousands, and each of them is a
 /// request to somebody, made at once.
 pub const MAX_REPEATED: usize = 10;
+/// The most attempts of a request, whoever asks for more. Each looks for an endpoint among all, and those that fail at once keep the
+/// worker from all others: a thousand would take a second.
+pub const MAX_ATTEMPTS: usize = 100;
 
 /// The attempts of a request that have failed.
 #[derive(Clone, Copy, Debug, Default)]
@@ -21,7 +24,7 @@ pub struct Attempts {
 /// What bounds the attempts of a request.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Bounds {
-    /// `proxy_next_upstream_tries`: the most attempts, the first one included; 0: no limit.
+    /// `proxy_next_upstream_tries`: the most attempts, the first one included; 0: [`MAX_ATTEMPTS`].
     pub limit: usize,
     /// The request has passed through this gateway before.
     pub has_passed_before: bool,
@@ -52,8 +55,8 @@ impl Attempts {
         let limit = match bounds.limit {
             // Asked after a failure alone: the first attempt is every request's.
             0 | ATTEMPTS_AGAIN.. if self.failed > 0 && bounds.has_passed_before => ATTEMPTS_AGAIN,
-            0 => usize::MAX,
-            limit => limit,
+            0 => MAX_ATTEMPTS,
+            limit => limit.min(MAX_ATTEMPTS),
         };
         let reachable = match (bounds.may_repeat, self.first_round) {
             (false, _) => untried,
@@ -98,9 +101,17 @@ mod tests {
 
     #[test]
     fn endpoints_are_tried_again_while_the_limit_leaves_attempts_and_ten_times_at_most() {
-        for (endpoints, limit, expected) in
-            [(1, 4, 4), (2, 3, 3), (2, 7, 7), (5, 3, 3), (1, 65_536, 11), (3, 0, 13), (20, 0, 30)]
-        {
+        for (endpoints, limit, expected) in [
+            (1, 4, 4),
+            (2, 3, 3),
+            (2, 7, 7),
+            (5, 3, 3),
+            (1, 65_536, 11),
+            (3, 0, 13),
+            (20, 0, 30),
+            (99, 0, 100),
+            (1_000, 65_536, 100),
+        ] {
             let bounds = Bounds { limit, may_repeat: true, has_passed_before: false };
             assert_eq!(made(endpoints, &bounds), expected, "{endpoints} endpoints, {limit}");
         }

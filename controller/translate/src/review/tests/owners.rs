@@ -95,15 +95,21 @@ fn an_old_ingress_shows_no_certificate_newly_for_hosts_below() {
     };
     let with = |more: &[&'static str]| [&old[..], more].concat();
     let fixture = Fixture::new("", &[victim(&[]), ingress("old", &old)]);
-    let why = "host shop.test belongs to namespace default; this Ingress is older and would show its certificate there";
+    let why = "host shop.test belongs to namespace default; this Ingress is older and would show its certificates there";
     fixture.denies("old", &with(&wild), why);
-    fixture.admits("old", &with(&wild[..1]));
+    // Another Ingress of the namespace could bring the certificate, which nobody would ask about.
+    fixture.denies("old", &with(&wild[..1]), why);
+    fixture.denies("old", &with(&["server-alias: *.test"]), why);
     fixture.admits("new", &[&["namespace: evil"], &wild[..]].concat());
     Fixture::new("--host-ownership=shared", &[victim(&[]), ingress("old", &old)])
         .admits("old", &with(&wild));
     // One that shows it already goes on, and a host with a certificate of its own shows that.
     let has_it = Fixture::new("", &[victim(&[]), ingress("old", &with(&wild))]);
     has_it.admits("old", &with(&[&wild[..], &["proxy-body-size: 8m"]].concat()));
+    let names_it = Fixture::new("", &[victim(&[]), ingress("old", &with(&wild[..1]))]);
+    names_it.admits("old", &with(&wild));
+    let more = ["path: /more", "age: 2021-01-01T00:00:00Z"];
+    names_it.admits("more", &with(&[&wild[..], &more].concat()));
     let own = victim(&["spec: tls: [{ hosts: [shop.test], secretName: y }]"]);
     Fixture::new("", &[own, ingress("old", &old)]).admits("old", &with(&wild));
 }
