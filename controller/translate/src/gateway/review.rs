@@ -201,10 +201,10 @@ impl<'w> OwnListeners<'w> {
     /// The hosts for which new listeners show certificates.
     pub fn newly_certified(&self) -> impl Iterator<Item = &HostPattern> {
         let shows = |one: &&ListenerState<'_>| one.protocol.is_some_and(Protocol::has_certificate);
-        self.new().filter(shows).map(|listener| &listener.host)
+        self.new_ones().filter(shows).map(|listener| &listener.host)
     }
 
-    fn new(&self) -> impl Iterator<Item = &ListenerState<'w>> {
+    fn new_ones(&self) -> impl Iterator<Item = &ListenerState<'w>> {
         self.listeners.iter().zip(&self.is_new).filter_map(|(one, is_new)| is_new.then_some(one))
     }
 
@@ -215,7 +215,7 @@ impl<'w> OwnListeners<'w> {
             Some(one.protocol?.transport(options, one.port.unwrap_or(number)))
         };
         let is_same_gateway = self.gateway.as_ref() == Some(gateway);
-        self.new().filter(|one| one.is_accepted() && one.home < other.home).any(|one| {
+        self.new_ones().filter(|one| one.is_accepted() && one.home < other.home).any(|one| {
             let is_same_port =
                 one.number(options).is_some() && one.number(options) == other.number(options);
             let is_same_host =
