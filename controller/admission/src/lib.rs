@@ -116,7 +116,11 @@ pub enum Refusal {
         namespace: String,
     },
     /// The body did not come in time.
-    #[error("the body did not arrive within {} s", TIMEOUT.as_secs())]
+    #[error(
+        "the body did not arrive within {} s, {} s of them once it had a place",
+        TIMEOUT.as_secs(),
+        UPLOAD.as_secs()
+    )]
     TooSlow,
     /// The connection broke while the body was read.
     #[error("the body ended early: {0}")]
@@ -361,7 +365,7 @@ impl Reviewer {
             }
             _ => None,
         };
-        let of_client = self.lines.join_client(client);
+        let of_client = self.lines.join_client(client).ok_or(Refusal::Busy)?;
         let _of_client = timeout_at(end, of_client.place()).await.map_err(|_| Refusal::Busy)?;
         let place = timeout_at(end, self.places.acquire()).await;
         let _place = place.map_err(|_| Refusal::Busy)?.map_err(|_| Refusal::Busy)?;

@@ -17,11 +17,11 @@ pub const MAX_IN_LINE: usize = 64;
 /// Who has a line: an address, or a namespace as it names it.
 type Whose = (IpAddr, Option<String>);
 
-/// The line of each namespace that has one.
+/// The lines of those that have any.
 #[derive(Default)]
 pub struct Lines(Mutex<BTreeMap<Whose, Arc<Semaphore>>>);
 
-/// A review in its namespace's line.
+/// A review in a line.
 pub struct InLine<'l> {
     lines: &'l Lines,
     whose: Whose,
@@ -31,22 +31,20 @@ pub struct InLine<'l> {
 impl Lines {
     /// Puts a review into its namespace's line; `None`: the line is full.
     pub fn join(&self, client: IpAddr, namespace: &str) -> Option<InLine<'_>> {
-        let mut all = self.all();
-        let whose = (client, Some(namespace.to_owned()));
-        let places = all.entry(whose.clone());
-        let places = places.or_insert_with(|| Arc::new(Semaphore::new(PLACES)));
-        // The list has one, and each review in the line.
-        let has_room = Arc::strong_count(places) <= MAX_IN_LINE;
-        has_room.then(|| InLine { lines: self, whose, places: places.clone() })
+        self.enter((client, Some(namespace.to_owned())), PLACES, MAX_IN_LINE)
     }
 
     /// Puts a review into its client's line, which is as long as it likes.
-    pub fn join_client(&self, client: IpAddr) -> InLine<'_> {
-        let whose = (client, None);
+    pub fn join_client(&self, client: IpAddr) -> Option<InLine<'_>> {
+        self.enter((client, None), PLACES_OF_CLIENT, usize::MAX)
+    }
+
+    fn enter(&self, whose: Whose, places: usize, most: usize) -> Option<InLine<'_>> {
         let mut all = self.all();
-        let places = all.entry(whose.clone());
-        let places = places.or_insert_with(|| Arc::new(Semaphore::new(PLACES_OF_CLIENT)));
-        InLine { lines: self, whose, places: places.clone() }
+        let line = all.entry(whose.clone()).or_insert_with(|| Arc::new(Semaphore::new(places)));
+        // The list has one, and each review in the line.
+        let has_room = Arc::strong_count(line) <= most;
+        has_room.then(|| InLine { lines: self, whose, places: line.clone() })
     }
 
     fn all(&self) -> MutexGuard<'_, BTreeMap<Whose, Arc<Semaphore>>> {

@@ -28,6 +28,11 @@ impl Times {
         self.0.get(first).map(|done| *done + rate.period)
     }
 
+    /// The same, if that is later than `now`.
+    fn waits_until(&self, rate: &Rate, now: Instant) -> Option<Instant> {
+        self.due_at(rate).filter(|due| now < *due)
+    }
+
     fn note(&mut self, rate: &Rate, now: Instant) {
         self.0.push_back(now);
         if self.0.len() > rate.most {
@@ -47,10 +52,9 @@ impl PortPace {
     /// When some that wait may be opened: all of them, or those of a namespace.
     pub fn due_at(&self) -> Option<Instant> {
         let now = Instant::now();
-        let later = |due: &Instant| *due > now;
-        let of_all = self.all.due_at(&OF_ALL).filter(later);
-        let of_one = self.by_namespace.values().filter_map(|times| times.due_at(&OF_NAMESPACE));
-        of_all.or_else(|| of_one.filter(later).min())
+        let of_one =
+            self.by_namespace.values().filter_map(|times| times.waits_until(&OF_NAMESPACE, now));
+        self.all.waits_until(&OF_ALL, now).or_else(|| of_one.min())
     }
 
     /// Says for the next update which have to wait.
@@ -59,11 +63,11 @@ impl PortPace {
         self.by_namespace.retain(|_, times| {
             times.0.back().is_some_and(|last| now < *last + OF_NAMESPACE.period)
         });
-        let is_held = |due: Option<Instant>| due.is_some_and(|due| now < due);
         let of = self.by_namespace.iter();
-        let of = of.filter(|(_, times)| is_held(times.due_at(&OF_NAMESPACE)));
+        let of = of.filter(|(_, times)| times.waits_until(&OF_NAMESPACE, now).is_some());
         let of = of.map(|(namespace, _)| namespace.clone()).collect();
-        translator.hold_ports(HeldPorts { all: is_held(self.all.due_at(&OF_ALL)), of });
+        let all = self.all.waits_until(&OF_ALL, now).is_some();
+        translator.hold_ports(HeldPorts { all, of });
     }
 
     /// Counts the last update if it opened some, which it does for all there are at the start.

@@ -14,6 +14,7 @@ use oxigress_core::model::{HostPattern, ListenerHost};
 use oxigress_objects::document::{self, Found};
 use oxigress_objects::gateway::{CONTROLLER, GROUP, Meta, Resource};
 use oxigress_objects::gateway_status::{Condition, Content};
+use oxigress_objects::secret::{Fields, Offer, Pair, Secret};
 use oxigress_objects::{Changed, Key, Kind, Object, ObjectRef, Seen, World};
 use serde_json::{Value, json};
 use std::fmt::Write;
@@ -120,6 +121,15 @@ fn many_routes() {
 fn resource<S: serde::de::DeserializeOwned>(created: i64, spec: Value) -> Arc<Resource<S>> {
     let meta = Meta { created, generation: 1 };
     Arc::new(Resource { meta, spec: serde_json::from_value(spec).unwrap() })
+}
+
+/// A Secret `pair` with this chain.
+fn pair(namespace: &str, chain: &str) -> Seen {
+    let (chain, key) = (chain.to_owned(), "k".into());
+    let pair = Pair { chain, key, names: Default::default(), leaf: Default::default() };
+    let fields = Arc::new(Fields::new(Default::default()));
+    let secret = Object::Secret(Secret { offer: Offer::Usable(Arc::new(pair)), fields });
+    (ObjectRef::new(Kind::Secret, Key::new(namespace, "pair")), Some(secret))
 }
 
 fn class() -> Seen {

@@ -26,7 +26,7 @@ impl Translator {
         if !wildcard.is_wildcard() || claims.canary().is_some() || named {
             return None;
         }
-        let age = Age { created: claims.created, key: claims.key.clone() };
+        let age = claims.age();
         let is_its = |by: &Age| by.key.namespace == age.key.namespace && *by < age;
         if self.decide_owner(wildcard).by.as_ref().is_some_and(is_its) {
             return None;

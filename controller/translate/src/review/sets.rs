@@ -56,7 +56,7 @@ impl Translator {
         };
         let own = new.read(world, &self.options);
         let mut had = Standing::of(world, &self.options, Some(&self.gateways.left));
-        let age = Age { created: set.meta.created, key: key.clone() };
+        let age = Home::of_set(key, set).age();
         let wildcards = own.newly_certified().filter(|host| host.is_wildcard());
         // Nobody keeps the owner of a host from bringing it by a set with which nothing came.
         let is_its = |host: &HostPattern, home: Home<'_>| {

@@ -16,15 +16,21 @@ use std::collections::{BTreeMap, BTreeSet};
 impl Translator {
     /// How many endpoints a Service has, on all its ports together.
     pub(crate) fn count_endpoints(&self, service: &Key) -> usize {
-        let backends = self.backends_of(service);
-        let sets = backends.iter().filter_map(|id| self.snapshot.endpoints.get(id));
+        let sets = self.ids_of(service).filter_map(|id| self.snapshot.endpoints.get(id));
         sets.map(|set| set.as_slice().len()).sum()
     }
 
     pub(super) fn backends_of(&self, service: &Key) -> Vec<BackendId> {
-        let Ok(first) = BackendId::parse(format!("{service}/")) else { return Vec::new() };
-        let ids = self.backend_specs.range(first.clone()..).map(|(id, _)| id);
-        ids.take_while(|id| id.as_str().starts_with(first.as_str())).cloned().collect()
+        self.ids_of(service).cloned().collect()
+    }
+
+    /// The ids of the backends of a Service, one for each of its ports to which something leads.
+    fn ids_of(&self, service: &Key) -> impl Iterator<Item = &BackendId> {
+        let first = BackendId::parse(format!("{service}/")).ok();
+        first.into_iter().flat_map(|first| {
+            let ids = self.backend_specs.range(first.clone()..).map(|(id, _)| id);
+            ids.take_while(move |id| id.as_str().starts_with(first.as_str()))
+        })
     }
 
     pub(super) fn choose_default_backend(

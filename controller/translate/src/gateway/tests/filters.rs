@@ -1,7 +1,6 @@
 //! What filters cost, which are written once and hold for many matches, backends and listeners.
 
 use super::*;
-use oxigress_objects::secret::{Fields, Offer, Pair, Secret};
 
 /// A filter that sets so many headers of requests.
 fn headers(count: usize, value: &str) -> Value {
@@ -134,11 +133,7 @@ fn rules_of_a_route_that_no_listener_serves_are_not_kept() {
     assert_eq!(work::take(Step::Read), 1);
     bench.see([http_route(("b", "r"), 9, 1, &["b.test".to_owned()], &json!([{}]))]);
     assert_eq!(work::take(Step::Read), 1, "the other one");
-    let (chain, key) = ("c".into(), "k".into());
-    let pair = Pair { chain, key, names: Default::default(), leaf: Default::default() };
-    let fields = Arc::new(Fields::new(Default::default()));
-    let secret = Object::Secret(Secret { offer: Offer::Usable(Arc::new(pair)), fields });
-    bench.see([(ObjectRef::new(Kind::Secret, Key::new("infra", "pair")), Some(secret))]);
+    bench.see([pair("infra", "c")]);
     assert_eq!(work::take(Step::Read), 2, "both are served now");
     let at = ListenerHost::parse("443/a.test").unwrap();
     let found = bench.translator.snapshot().listener_servers.keys().find(|it| it.host == at.host);
@@ -158,25 +153,11 @@ fn showing(chain: &str) -> [Seen; 2] {
     [(gateway, Some(Object::Gateway(resource(0, spec)))), pair("infra", chain)]
 }
 
-/// A Secret `pair` with this chain.
-fn pair(namespace: &str, chain: &str) -> Seen {
-    let (chain, key) = (chain.to_owned(), "k".into());
-    let pair = Pair { chain, key, names: Default::default(), leaf: Default::default() };
-    let fields = Arc::new(Fields::new(Default::default()));
-    let secret = Object::Secret(Secret { offer: Offer::Usable(Arc::new(pair)), fields });
-    (ObjectRef::new(Kind::Secret, Key::new(namespace, "pair")), Some(secret))
-}
-
 #[test]
 fn what_a_listener_shows_to_endpoints_is_charged_as_often_as_it_is_copied() {
     let mut bench = bench();
     bench.see(showing(&"c".repeat(100_000)));
-    bench.apply(&format!(
-        "apiVersion: gateway.networking.k8s.io/v1\nkind: BackendTLSPolicy\nmetadata: {{ name: p, namespace: a }}\nspec:\n  \
-         targetRefs: [{{ group: '', kind: Service, name: s }}]\n  validation: {{ hostname: s.test, caCertificateRefs: [{{ \
-         group: '', kind: ConfigMap, name: ca }}] }}\n---\n{}",
-        https::authorities("a")
-    ));
+    bench.apply(&[https::tls_policy("p", "a"), https::authorities("a")].concat());
     let mut policies = |count: usize| {
         let rules: Vec<_> = (0..count)
             .map(|n| {
@@ -218,14 +199,7 @@ fn policies_of_a_service_are_looked_at_once_whatever_number_of_routes_and_ports_
     let service = format!(
         "apiVersion: v1\nkind: Service\nmetadata: {{ name: s, namespace: a }}\nspec: {{ ports: [{ports}] }}"
     );
-    let policy = |n: usize| {
-        format!(
-            "apiVersion: gateway.networking.k8s.io/v1\nkind: BackendTLSPolicy\nmetadata: {{ name: p{n}, namespace: a }}\nspec:\n  \
-             targetRefs: [{{ group: '', kind: Service, name: s }}]\n  validation: {{ hostname: s.test, caCertificateRefs: [{{ \
-             group: '', kind: ConfigMap, name: ca }}] }}\n---\n"
-        )
-    };
-    let policies: String = (0..50).map(policy).collect();
+    let policies: String = (0..50).map(|n| https::tls_policy(&format!("p{n}"), "a")).collect();
     bench.apply(&format!("{policies}{service}\n---\n{}", https::authorities("a")));
     let backends: Vec<_> = (1..=16).map(|n| json!({"name": "s", "port": n})).collect();
     let rules = json!([{"backendRefs": backends}]);

@@ -4,15 +4,6 @@ use super::*;
 use crate::HeldPorts;
 use oxigress_core::model::CertificateId;
 use oxigress_objects::Name;
-use oxigress_objects::secret::{Fields, Offer, Pair, Secret};
-
-fn secret(namespace: &str) -> Seen {
-    let (chain, key) = ("c".into(), "k".into());
-    let pair = Pair { chain, key, names: Default::default(), leaf: Default::default() };
-    let fields = Arc::new(Fields::new(Default::default()));
-    let secret = Object::Secret(Secret { offer: Offer::Usable(Arc::new(pair)), fields });
-    (ObjectRef::new(Kind::Secret, Key::new(namespace, "pair")), Some(secret))
-}
 
 /// A listener on port 80 and one on 443 for a host.
 fn listeners(host: &str, from: &str) -> Value {
@@ -43,8 +34,8 @@ fn bench() -> Bench {
     let id = |kind, namespace: &str, name| ObjectRef::new(kind, Key::new(namespace, name));
     bench.see([
         class(),
-        secret("infra"),
-        secret("team"),
+        pair("infra", "c"),
+        pair("team", "c"),
         (id(Kind::Gateway, "infra", "g0"), Some(gateway)),
         (id(Kind::ListenerSet, "team", "set"), Some(set)),
     ]);

@@ -81,6 +81,15 @@ pub fn secret(namespace: &str) -> String {
     SECRET.replace("namespace: n", &format!("namespace: {namespace}"))
 }
 
+/// A BackendTLSPolicy for the Service `s`, by the authorities in the ConfigMap `ca`; another document may follow.
+pub fn tls_policy(name: &str, namespace: &str) -> String {
+    format!(
+        "apiVersion: gateway.networking.k8s.io/v1\nkind: BackendTLSPolicy\nmetadata: {{ name: {name}, namespace: {namespace} }}\n\
+         spec:\n  targetRefs: [{{ group: '', kind: Service, name: s }}]\n  validation: {{ hostname: s.test, \
+         caCertificateRefs: [{{ group: '', kind: ConfigMap, name: ca }}] }}\n---\n"
+    )
+}
+
 /// The ConfigMap `ca` with its certificate.
 pub fn authorities(namespace: &str) -> String {
     SECRET

@@ -2,7 +2,6 @@
 
 use super::*;
 use oxigress_core::model::{SessionPlace, SessionRoute};
-use oxigress_objects::secret::{Fields, Offer, Pair, Secret};
 
 /// A Gateway of `infra` with a port of TCP, one of UDP and one of TLS, to which routes of these namespaces may attach.
 fn bench(from: &str) -> Bench {
@@ -100,21 +99,12 @@ fn what_a_gateway_shows_to_endpoints_of_sessions_is_charged_as_often_as_it_is_co
         "tls": {"certificateRefs": [{"name": "pair"}]}, "allowedRoutes": {"namespaces": {"from": "All"}}}]);
     let spec = json!({"gatewayClassName": "c", "listeners": listeners,
         "tls": {"backend": {"clientCertificateRef": {"name": "pair"}}}});
-    let chain = "c".repeat(100_000);
-    let pair = Pair { chain, key: "k".into(), names: Default::default(), leaf: Default::default() };
-    let fields = Arc::new(Fields::new(Default::default()));
-    let secret = Object::Secret(Secret { offer: Offer::Usable(Arc::new(pair)), fields });
     let gateway = ObjectRef::new(Kind::Gateway, Key::new("infra", "g1"));
     bench.see([
         (gateway, Some(Object::Gateway(resource(0, spec)))),
-        (ObjectRef::new(Kind::Secret, Key::new("infra", "pair")), Some(secret)),
+        pair("infra", &"c".repeat(100_000)),
     ]);
-    bench.apply(&format!(
-        "apiVersion: gateway.networking.k8s.io/v1\nkind: BackendTLSPolicy\nmetadata: {{ name: p, namespace: shop }}\nspec:\n  \
-         targetRefs: [{{ group: '', kind: Service, name: s }}]\n  validation: {{ hostname: s.test, caCertificateRefs: [{{ \
-         group: '', kind: ConfigMap, name: ca }}] }}\n---\n{}",
-        https::authorities("shop")
-    ));
+    bench.apply(&[https::tls_policy("p", "shop"), https::authorities("shop")].concat());
     let mut policies = |count: usize| {
         let targets: Vec<_> = (0..count).map(|_| json!({"name": "s", "port": 80})).collect();
         let parents = json!([{"name": "g1", "namespace": "infra"}]);
