@@ -363,7 +363,11 @@ fn check_increments(
                 None => drop(said.remove(&object)),
             }
         }
-        let scratch = translate(&world, &options);
+        let mut scratch = translate(&world, &options);
+        let open = &served.settings.listener_ports;
+        prop_assert!(open.is_superset(&scratch.snapshot.settings.listener_ports));
+        // A port that nobody asks for any more stays open until others are opened.
+        scratch.snapshot.settings.listener_ports.clone_from(open);
         prop_assert_eq!(&served, &scratch.snapshot);
         prop_assert_eq!(&said, &scratch.verdicts);
         prop_assert_eq!(translator.statuses(), &scratch.statuses);
