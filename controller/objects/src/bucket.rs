@@ -28,6 +28,11 @@ impl Bucket {
         Bucket { rate, left: rate.full, at: now }
     }
 
+    /// How much it holds, and how long it takes to fill.
+    pub fn rate(&self) -> Rate {
+        self.rate
+    }
+
     /// What can be drawn now.
     pub fn left(&self, now: Instant) -> u64 {
         let passed = now.saturating_duration_since(self.at).as_nanos();

@@ -61,7 +61,7 @@ pub enum PathType {
 }
 
 /// What an Ingress points to.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Target {
     /// A Service of the same namespace and one of its ports.
     Service {

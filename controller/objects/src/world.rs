@@ -329,6 +329,11 @@ impl World {
         }
     }
 
+    /// An EndpointSlice.
+    pub fn slice(&self, key: &Key) -> Option<&Arc<EndpointSlice>> {
+        self.slices.get(key)
+    }
+
     /// The EndpointSlices of a Service, by name: whichever name they have, the label decides.
     pub fn slices(&self, service: &Key) -> impl Iterator<Item = (&Key, &Arc<EndpointSlice>)> {
         self.slices_of_service

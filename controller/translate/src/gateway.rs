@@ -72,13 +72,13 @@ use oxigress_core::patterns::Allowance;
 use oxigress_objects::gateway_status::Wanted;
 use oxigress_objects::service::Service;
 use oxigress_objects::verdict::Note;
-use oxigress_objects::{Key, Kind, ObjectRef, World};
+use oxigress_objects::{Key, Kind, Name, ObjectRef, World};
 use oxigress_settings::Settings;
 use oxigress_settings::conf_input::Listener;
 use policies::RoutePolicies;
 use room::Room;
 use route::CompiledRoute;
-use state::{GatewayState, ListenerState};
+use state::GatewayState;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -157,6 +157,8 @@ pub struct Beside<'a> {
     pub servers: &'a BTreeMap<HostPattern, Server>,
     /// The hosts that may have other Ingresses, or others' rules, than when listeners were last built.
     pub touched: &'a BTreeSet<HostPattern>,
+    /// The hosts that routes and listeners of Gateways name.
+    pub named: &'a BTreeMap<HostPattern, GatewayClaim>,
     /// By which object a host is whose.
     pub owner: &'a dyn Fn(&HostPattern) -> Option<HostOwner>,
 }
@@ -264,17 +266,22 @@ fn read_tls(
     listeners
 }
 
-/// The hosts that accepted listeners and attached routes name, each with the oldest of them. All hosts are named by routes without
+/// Which hosts objects of the Gateway API name.
+#[derive(Default)]
+pub struct Claims {
+    /// Those that routes and listeners of Gateways name, each with the oldest of them.
+    pub named: BTreeMap<HostPattern, GatewayClaim>,
+    /// Those of listeners of ListenerSets, each with the youngest of each namespace: they make nobody the owner.
+    pub of_sets: BTreeMap<HostPattern, BTreeMap<Name, Age>>,
+}
+
+/// The hosts that accepted listeners and attached routes name. All hosts are named by routes without
 /// host names, and by no listener: most Gateways have one of all hosts. What listeners of guests leave is remembered for the
 /// next [`build`], which has to be of the same world.
-pub fn claims(
-    world: &World,
-    options: &Options,
-    memo: &mut Memo,
-) -> BTreeMap<HostPattern, GatewayClaim> {
+pub fn claims(world: &World, options: &Options, memo: &mut Memo) -> Claims {
     memo.left = None;
     let objects = &world.gateway_api;
-    let (mut scratch, mut all) = (Built::default(), BTreeMap::new());
+    let (mut scratch, mut all) = (Built::default(), Claims::default());
     let classes = gateways::classes(options, objects, &mut scratch);
     if classes.is_empty() {
         return all;
@@ -282,16 +289,24 @@ pub fn claims(
     let mut gateways = gateways::gateways(world, options, &classes, None, &mut scratch);
     memo.left = Some(scratch.left);
     let listeners = isolation::Listeners::of(&gateways);
+    let Claims { named: all_named, of_sets } = &mut all;
     let mut put = |host: &HostPattern, claim: GatewayClaim| {
         if claim.route.is_some() || *host != HostPattern::default_host() {
-            all.entry(host.clone()).or_insert_with(|| claim.clone()).join(claim);
+            all_named.entry(host.clone()).or_insert_with(|| claim.clone()).join(claim);
         }
     };
     let age = |created, key: &Key| Age { created, key: key.clone() };
-    // Listeners of ListenerSets make nobody the owner: their objects are those of guests.
-    let is_of_gateway = |listener: &&ListenerState<'_>| listener.home.kind == Kind::Gateway;
-    for listener in gateways.values().flat_map(GatewayState::accepted).filter(is_of_gateway) {
-        put(&listener.host, GatewayClaim::of_listener(listener.home.age()));
+    for listener in gateways.values().flat_map(GatewayState::accepted) {
+        let (host, home) = (&listener.host, listener.home);
+        match home.kind {
+            Kind::Gateway => put(host, GatewayClaim::of_listener(home.age())),
+            _ => {
+                let of_host = of_sets.entry(host.clone()).or_default();
+                let youngest = of_host.entry(home.key.namespace.clone());
+                let youngest = youngest.or_insert_with(|| home.age());
+                *youngest = home.age().max(youngest.clone());
+            }
+        }
     }
     for (id, route, attached) in attach::all(world, options, &mut gateways, &mut Room::default()) {
         for host in named(&attached, &gateways, &listeners) {

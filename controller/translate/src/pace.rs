@@ -2,7 +2,10 @@
 //!
 //! Shape:   a change is charged to its namespace before the world takes it over. What a namespace cannot pay waits, the
 //!          latest form of each object only, and is taken over in the order in which it came; others' changes go on.
-//!          Removals and what costs nothing never wait.
+//!          Removals and what costs nothing never wait. Endpoints are paid from a share of their own: they wait for no other
+//!          change, and no other change for them. EndpointSlices of one Service that wait are taken over together, for one price.
+//!          What a host's guests have there is merged again when its owner changes something: the owner pays for some of that, the
+//!          guests for the rest, as far as they can, and then the owner.
 //! Cost:    [`price::Prices`], asked about a change when it is its turn, so that those that wait cost nothing.
 //! Units:   nanoseconds, told from the objects, so every replica decides alike. What a removal brings back into the budget
 //!          of the stock ([`crate::patterns::budget`]) is not charged again: at most as much as was charged for what is
@@ -15,23 +18,26 @@ mod tests;
 
 use crate::patterns::budget;
 use oxigress_objects::bucket::{Bucket, Rate};
-use oxigress_objects::{Name, Object, ObjectRef, Seen};
-use price::Prices;
+use oxigress_objects::{Key, Kind, Name, Object, ObjectRef, Seen};
+use price::{Price, Prices};
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 /// What the changes of a namespace may cost: all that it may serve, once a minute.
 pub const OF_NAMESPACE: Rate = Rate { full: budget::OF_NAMESPACE, period: Duration::from_mins(1) };
-/// Namespaces that are counted before those are forgotten that may ask for everything.
-const MANY_NAMESPACES: usize = 1_000;
+/// What its changes of endpoints may cost beside that.
+pub const OF_ENDPOINTS: Rate = Rate { full: 2_000_000_000, period: Duration::from_secs(40) };
+/// Shares that are counted before those are forgotten that may ask for everything.
+const MANY_SHARES: usize = 1_000;
 
 /// The changes that wait, and what each namespace may ask for.
 #[derive(Default)]
 pub struct Pace {
-    namespaces: BTreeMap<Name, Namespace>,
-    /// The namespaces with changes that wait, by the time when the first of them may be due.
-    by_time: BTreeSet<(Instant, Name)>,
-    /// As many namespaces as there were when those were last forgotten that may ask for everything.
+    shares: BTreeMap<Payer, Share>,
+    /// The shares with changes that wait, by the time when the first of them may be due.
+    by_time: BTreeSet<(Instant, Payer)>,
+    /// As many shares as there were when those were last forgotten that may ask for everything.
     swept: usize,
     /// The objects that began to wait, or wait no more.
     news: BTreeMap<ObjectRef, bool>,
@@ -39,75 +45,72 @@ pub struct Pace {
     delayed: u64,
 }
 
-struct Namespace {
+/// Whose share it is, and for what.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Payer {
+    namespace: Name,
+    is_for_endpoints: bool,
+}
+
+struct Share {
     bucket: Bucket,
     /// The changes that wait, by number.
     order: BTreeMap<u64, Change>,
+    /// The number of the change that an object waits in.
     numbers: BTreeMap<ObjectRef, u64>,
+    /// The number of the change that EndpointSlices of a Service wait in.
+    services: BTreeMap<Key, u64>,
     next: u64,
     /// Nothing can be paid before.
     due_at: Instant,
 }
 
-/// A change and what is not yet paid of it.
+/// A change and what is not yet paid of it: one object, or the EndpointSlices of one Service.
 struct Change {
-    id: ObjectRef,
-    object: Object,
+    objects: BTreeMap<ObjectRef, Object>,
+    service: Option<Key>,
     due: Due,
 }
 
-#[derive(Clone, Copy)]
 enum Due {
     /// The price was not asked for.
     Untold,
     /// What telling the price costs.
-    Reading(u64),
+    Reading(Price),
     /// The rest of the price.
     Rest(u64),
+    Paid,
 }
 
 impl Pace {
     /// What is taken over now; `None`: it waits.
     pub fn admit(&mut self, seen: Seen, prices: &Prices<'_>, now: Instant) -> Option<Seen> {
         let (id, object) = seen;
+        let payer = Payer::of(&id);
         let Some(object) = object else {
-            self.forget(&id);
+            self.forget(&payer, &id);
             return Some((id, None));
         };
         if prices.is_free(&id, &object) {
-            self.forget(&id);
+            self.forget(&payer, &id);
             return Some((id, Some(object)));
         }
         self.sweep(now);
-        let name = id.key.namespace.clone();
-        let namespace = self.namespaces.entry(name.clone()).or_insert_with(|| Namespace {
-            bucket: Bucket::full(OF_NAMESPACE, now),
-            order: BTreeMap::new(),
-            numbers: BTreeMap::new(),
-            next: 0,
-            due_at: now,
-        });
-        let mut change = Change { id: id.clone(), object, due: Due::Untold };
+        let mut change = Change::of(id.clone(), object);
+        let share = self.share(&payer, now);
         // Whoever waits goes first.
-        if namespace.order.is_empty() {
-            if namespace.due_at <= now {
-                match change.pay(&mut namespace.bucket, prices, now) {
-                    Ok(()) => return Some((id, Some(change.object))),
-                    Err(lacks) => namespace.due_at = now + namespace.bucket.wait(lacks, now),
-                }
+        if share.order.is_empty() {
+            if share.due_at <= now && self.pay(&payer, &mut change, prices, now) {
+                return Some((id, change.objects.into_values().next()));
             }
-            self.by_time.insert((namespace.due_at, name));
+            let due_at = self.share(&payer, now).due_at;
+            self.by_time.insert((due_at, payer.clone()));
         }
-        if let Some(number) = namespace.numbers.get(&id) {
-            namespace.order.insert(*number, change);
-            return None;
+        if self.share(&payer, now).put(id.clone(), change) {
+            self.news.insert(id, true);
+            self.waiting += 1;
+            self.delayed += 1;
         }
-        namespace.order.insert(namespace.next, change);
-        namespace.numbers.insert(id.clone(), namespace.next);
-        namespace.next += 1;
-        self.news.insert(id, true);
-        self.waiting += 1;
-        self.delayed += 1;
         None
     }
 
@@ -115,19 +118,25 @@ impl Pace {
     pub fn due(&mut self, prices: &Prices<'_>, now: Instant) -> Vec<Seen> {
         let mut due = Vec::new();
         while self.by_time.first().is_some_and(|(at, _)| *at <= now) {
-            let Some((_, name)) = self.by_time.pop_first() else { break };
-            let Some(namespace) = self.namespaces.get_mut(&name) else { continue };
-            while let Some(mut first) = namespace.order.first_entry() {
-                if let Err(lacks) = first.get_mut().pay(&mut namespace.bucket, prices, now) {
-                    namespace.due_at = now + namespace.bucket.wait(lacks, now);
-                    self.by_time.insert((namespace.due_at, name));
+            let Some((_, payer)) = self.by_time.pop_first() else { break };
+            while let Some((number, mut change)) = self.share(&payer, now).order.pop_first() {
+                let is_paid = self.pay(&payer, &mut change, prices, now);
+                let share = self.share(&payer, now);
+                if !is_paid {
+                    share.order.insert(number, change);
+                    let due_at = share.due_at;
+                    self.by_time.insert((due_at, payer));
                     break;
                 }
-                let change = first.remove();
-                namespace.numbers.remove(&change.id);
-                self.waiting -= 1;
-                self.news.insert(change.id.clone(), false);
-                due.push((change.id, Some(change.object)));
+                share.forget_service(change.service.as_ref());
+                for id in change.objects.keys() {
+                    share.numbers.remove(id);
+                }
+                self.waiting -= change.objects.len();
+                for (id, object) in change.objects {
+                    self.news.insert(id.clone(), false);
+                    due.push((id, Some(object)));
+                }
             }
         }
         due
@@ -153,42 +162,160 @@ impl Pace {
         self.delayed
     }
 
-    fn forget(&mut self, id: &ObjectRef) {
-        let Some(namespace) = self.namespaces.get_mut(&id.key.namespace) else { return };
-        let Some(number) = namespace.numbers.remove(id) else { return };
-        namespace.order.remove(&number);
+    fn share(&mut self, payer: &Payer, now: Instant) -> &mut Share {
+        self.shares.entry(payer.clone()).or_insert_with(|| Share::full(payer, now))
+    }
+
+    /// Draws what a change costs, as far as there is; `false`: not all of it.
+    fn pay(
+        &mut self,
+        payer: &Payer,
+        change: &mut Change,
+        prices: &Prices<'_>,
+        now: Instant,
+    ) -> bool {
+        loop {
+            change.due = match &change.due {
+                Due::Untold => Due::Reading(change.price(prices)),
+                Due::Reading(price) if !self.draw(payer, price, now) => return false,
+                Due::Reading(_) => Due::Rest(change.rest(prices)),
+                Due::Rest(rest) if !self.draw(payer, &Price::own(*rest), now) => return false,
+                Due::Rest(_) => Due::Paid,
+                Due::Paid => return true,
+            };
+        }
+    }
+
+    fn draw(&mut self, payer: &Payer, price: &Price, now: Instant) -> bool {
+        let (mut own, mut of_guests) = (price.own, Vec::new());
+        for (guest, amount) in &price.of_guests {
+            let guest = Payer { namespace: guest.clone(), is_for_endpoints: false };
+            match self.share(&guest, now).bucket.left(now) < *amount {
+                true => own = own.saturating_add(*amount),
+                false => of_guests.push((guest, *amount)),
+            }
+        }
+        let share = self.share(payer, now);
+        let own = own.min(share.bucket.rate().full);
+        if !share.bucket.draw(own, now) {
+            share.due_at = now + share.bucket.wait(own, now);
+            return false;
+        }
+        for (guest, amount) in of_guests {
+            self.share(&guest, now).bucket.draw(amount, now);
+        }
+        true
+    }
+
+    fn forget(&mut self, payer: &Payer, id: &ObjectRef) {
+        let Some(share) = self.shares.get_mut(payer) else { return };
+        if !share.remove(id) {
+            return;
+        }
         self.waiting -= 1;
         self.news.insert(id.clone(), false);
-        if namespace.order.is_empty() {
-            self.by_time.remove(&(namespace.due_at, id.key.namespace.clone()));
+        if share.order.is_empty() {
+            self.by_time.remove(&(share.due_at, payer.clone()));
         }
     }
 
     fn sweep(&mut self, now: Instant) {
-        if self.namespaces.len() > 2 * self.swept + MANY_NAMESPACES {
-            self.namespaces
-                .retain(|_, known| !known.order.is_empty() || !known.bucket.is_full(now));
-            self.swept = self.namespaces.len();
+        if self.shares.len() > 2 * self.swept + MANY_SHARES {
+            self.shares.retain(|_, known| !known.order.is_empty() || !known.bucket.is_full(now));
+            self.swept = self.shares.len();
         }
     }
 }
 
+impl Payer {
+    fn of(id: &ObjectRef) -> Self {
+        let is_for_endpoints = id.kind == Kind::EndpointSlice;
+        Payer { namespace: id.key.namespace.clone(), is_for_endpoints }
+    }
+}
+
+impl Share {
+    fn full(of: &Payer, now: Instant) -> Self {
+        let rate = if of.is_for_endpoints { OF_ENDPOINTS } else { OF_NAMESPACE };
+        Share {
+            bucket: Bucket::full(rate, now),
+            order: BTreeMap::new(),
+            numbers: BTreeMap::new(),
+            services: BTreeMap::new(),
+            next: 0,
+            due_at: now,
+        }
+    }
+
+    /// Lets a change wait; `false`: an older form of the object waited already.
+    fn put(&mut self, id: ObjectRef, change: Change) -> bool {
+        let known = self.numbers.get(&id).and_then(|number| self.order.get(number));
+        let is_new = known.is_none();
+        // An EndpointSlice may be another Service's now.
+        if known.is_some_and(|known| known.service != change.service) {
+            self.remove(&id);
+        }
+        let joined = change.service.as_ref().and_then(|service| self.services.get(service));
+        let number = joined.or_else(|| self.numbers.get(&id)).copied().unwrap_or(self.next);
+        self.next = self.next.max(number + 1);
+        self.numbers.insert(id, number);
+        if let Some(service) = &change.service {
+            self.services.insert(service.clone(), number);
+        }
+        match self.order.entry(number) {
+            Entry::Vacant(entry) => drop(entry.insert(change)),
+            Entry::Occupied(mut entry) => {
+                let known = entry.get_mut();
+                known.objects.extend(change.objects);
+                known.due = Due::Untold;
+            }
+        }
+        is_new
+    }
+
+    fn forget_service(&mut self, service: Option<&Key>) {
+        if let Some(service) = service {
+            self.services.remove(service);
+        }
+    }
+
+    /// Forgets a change that waits; `false`: none does.
+    fn remove(&mut self, id: &ObjectRef) -> bool {
+        let Some(number) = self.numbers.remove(id) else { return false };
+        let Entry::Occupied(mut entry) = self.order.entry(number) else { return false };
+        entry.get_mut().objects.remove(id);
+        entry.get_mut().due = Due::Untold;
+        if entry.get().objects.is_empty() {
+            let service = entry.remove().service;
+            self.forget_service(service.as_ref());
+        }
+        true
+    }
+}
+
 impl Change {
-    /// Draws what it costs, as far as there is; an error says what it waits for.
-    fn pay(&mut self, from: &mut Bucket, prices: &Prices<'_>, now: Instant) -> Result<(), u64> {
-        let mut draw = |amount: u64| from.draw(amount, now).then_some(()).ok_or(amount);
-        if matches!(self.due, Due::Untold) {
-            let reading = prices.of_reading(&self.id, &self.object);
-            self.due = Due::Reading(reading.min(OF_NAMESPACE.full));
+    fn of(id: ObjectRef, object: Object) -> Self {
+        let service = match &object {
+            Object::EndpointSlice(slice) => slice.service_of(&id.key.namespace),
+            _ => None,
+        };
+        Change { objects: BTreeMap::from([(id, object)]), service, due: Due::Untold }
+    }
+
+    /// What telling its price costs.
+    fn price(&self, prices: &Prices<'_>) -> Price {
+        match &self.service {
+            Some(service) => Price::own(prices.of_slices(service, &self.objects)),
+            None => {
+                let all = self.objects.iter().map(|(id, object)| prices.of_reading(id, object));
+                all.fold(Price::default(), Price::plus)
+            }
         }
-        if let Due::Reading(reading) = self.due {
-            draw(reading)?;
-            let rest = prices.of_rest(&self.id, &self.object);
-            self.due = Due::Rest(rest.min(OF_NAMESPACE.full));
-        }
-        match self.due {
-            Due::Rest(rest) => draw(rest),
-            Due::Untold | Due::Reading(_) => Ok(()),
-        }
+    }
+
+    /// What taking it over costs beside that.
+    fn rest(&self, prices: &Prices<'_>) -> u64 {
+        let all = self.objects.iter().map(|(id, object)| prices.of_rest(id, object));
+        all.fold(0, u64::saturating_add)
     }
 }

@@ -26,13 +26,14 @@ use crate::ingress::class::Choice;
 use crate::ingress::inspect;
 use crate::ingress::{self, Claims};
 use crate::options::DEFAULT_PREFIX;
+use crate::pace::price::Prices;
 use crate::patterns::{self, Compiler};
 use oxigress_core::model::{HostPattern, shorten};
 use oxigress_core::patterns::is_plain;
 use oxigress_objects::ingress::{Ingress, PathType};
 use oxigress_objects::verdict::{Note, Severity};
 use oxigress_objects::{Key, Kind, ObjectRef, World};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 /// Annotations that ingress-nginx once had.
@@ -72,6 +73,9 @@ pub struct ReviewOutcome {
     /// How many Ingresses were looked at, itself included; none: it is not served by this program.
     pub compared: usize,
 }
+
+/// What is said of hosts that were merged.
+type Merged = BTreeMap<HostPattern, Vec<(ObjectRef, Note)>>;
 
 impl Translator {
     /// Judges one that is not in `world` yet, or is there as it was. What it has compiled is charged to `reviews`.
@@ -124,11 +128,16 @@ impl Translator {
         }
         self.check_settings(ingress)?;
         let parsed = self.read_candidate(world, (key, ingress), reviews, now);
+        let merging = Prices { translator: self, world }.of_merging(key, ingress);
+        if merging > 0 {
+            reviews.charge(merging);
+        }
         if let Some(unchecked) = reviews.refusal() {
             outcome.warnings.push(unchecked);
-            // Hosts are told without compiling anything: a namespace that spends its budget takes none of another one.
-            let claims = parsed.claims.iter();
-            let ignored: Vec<_> = claims.flat_map(|claims| self.check_ownership(claims)).collect();
+            // Names are compared without compiling or merging anything: a namespace that spends its budget takes nothing of another.
+            let Some(claims) = &parsed.claims else { return Ok(()) };
+            self.check_overlap(world, ingress, claims, outcome)?;
+            let (ignored, _) = self.check_ownership(claims, false);
             return deny(of_severity(&ignored, Severity::Rejected));
         }
         let (own, others): (Vec<Note>, Vec<Note>) = parsed
@@ -141,11 +150,11 @@ impl Translator {
         self.check_overlap(world, ingress, &claims, outcome)?;
         let alone = self.merge_alone(&claims);
         deny(of_severity(&alone, Severity::Rejected))?;
-        let ignored = self.check_ownership(&claims);
+        let (ignored, merged) = self.check_ownership(&claims, true);
         deny(of_severity(&ignored, Severity::Rejected))?;
         outcome.warnings.extend(ignored.into_iter().map(|note| note.message));
         if !self.options.disable_full_test {
-            let more = self.merge_among_others(world, &claims);
+            let more = self.merge_among_others(world, &claims, merged);
             let said: BTreeSet<&Note> = alone.iter().collect();
             outcome.warnings.extend(
                 more.iter().filter(|note| !said.contains(note)).map(|note| note.message.clone()),
@@ -247,9 +256,12 @@ impl Translator {
                 let Some(path) = theirs.map(|claim| claim.path.as_str()).find(is_taken) else {
                     continue;
                 };
-                // The second Ingress of a rollout that is not under way says `canary: "false"`.
-                let is_rollout = says_canary(ingress)
-                    || world.ingresses.get(&other.key).is_some_and(|other| says_canary(other));
+                // The second Ingress of a rollout that is not under way says `canary: "false"`. A canary of another namespace joins
+                // no path, and without one the older Ingress has it.
+                let is_own = other.key.namespace == claims.key.namespace;
+                let is_rollout = (is_own || claims.canary().is_some() || !is_older)
+                    && (says_canary(ingress)
+                        || world.ingresses.get(&other.key).is_some_and(|other| says_canary(other)));
                 if !is_rollout {
                     return Err(format!(
                         "host {:?} and path {:?} is already defined in ingress {}: use another path, or annotate a canary",
@@ -293,12 +305,13 @@ impl Translator {
         all
     }
 
-    /// What of it has no effect, or may not have one, since hosts belong to other namespaces.
-    fn check_ownership(&self, claims: &Claims) -> Vec<Note> {
+    /// What of it has no effect, or may not have one, since hosts belong to other namespaces. What its hosts come to, too, if they
+    /// are merged: without that nothing is said about settings.
+    fn check_ownership(&self, claims: &Claims, merges: bool) -> (Vec<Note>, Merged) {
         let mode = self.options.host_ownership;
-        let mut notes = Vec::new();
+        let (mut notes, mut merged) = (Vec::new(), Merged::new());
         if mode == HostOwnership::Shared {
-            return notes;
+            return (notes, merged);
         }
         let aliases = claims.hosts.keys().flat_map(|host| {
             let view = HostView::of_claims(
@@ -330,13 +343,16 @@ impl Translator {
             let mut refusals = decided.notes;
             if let ServedFrom::Claims(view) = &decided.served_from
                 && claims.hosts.contains_key(host)
+                && merges
             {
-                refusals.extend(self.merge_one(host, view).refusals);
+                let of_host = self.merge_one(host, view);
+                refusals.extend(of_host.refusals.iter().cloned());
+                merged.insert(host.clone(), of_host.notes);
             }
             let about = refusals.into_iter().filter(|(key, _)| *key == claims.key);
             notes.extend(about.map(|(_, note)| note));
         }
-        notes
+        (notes, merged)
     }
 
     /// An old Ingress that names a new host would be its oldest, or the one that a listener leaves it to.
@@ -346,31 +362,31 @@ impl Translator {
         decided: &OwnerDecision<'_>,
         claims: &Claims,
     ) -> Option<Note> {
-        let (Age { created, key: owner }, kind) = match decided.kind {
-            Kind::Gateway => self.successor(host, decided.kind)?,
-            _ => {
+        let is_oldest = || decided.by.as_ref().is_some_and(|by| by.key == claims.key);
+        let before = match decided.kind {
+            Kind::Gateway => self.successor(host, decided.kind).filter(|(age, _)| {
+                claims.canary().is_none() && claims.age().borrowed() < age.borrowed()
+            }),
+            _ if is_oldest() => {
                 let OwnerDecision { by, kind, .. } = self.decide_owner(host);
-                (by?, kind)
+                by.map(|by| (by, kind))
             }
+            _ => None,
         };
-        let is_taken = match decided.kind {
-            Kind::Gateway => {
-                claims.canary().is_none() && claims.age().borrowed() < (created, &owner)
-            }
-            _ => decided.by.as_ref().is_some_and(|by| by.key == claims.key),
-        };
-        (is_taken && owner.namespace != claims.key.namespace).then(|| {
-            Note::rejected(format!(
-                "{} belongs to namespace {}, whose {kind} {owner} names it; this Ingress is older and would take it over: \
-                 name the host in a new Ingress",
-                owner::words_of(host),
-                owner.namespace
-            ))
-        })
+        let is_foreign = |(owner, _): &(Age, Kind)| owner.key.namespace != claims.key.namespace;
+        let has_it = self.claims.get(&claims.key).is_some_and(|old| old.hosts.contains_key(host));
+        let of_set = || self.set_over(host, &claims.age()).filter(|_| is_oldest() && !has_it);
+        let (Age { key: owner, .. }, kind) = before.filter(is_foreign).or_else(of_set)?;
+        Some(Note::rejected(format!(
+            "{} belongs to namespace {}, whose {kind} {owner} names it; this Ingress is older and would take it over: name the \
+             host in a new Ingress",
+            owner::words_of(host),
+            owner.namespace
+        )))
     }
 
     /// What others have to do with it: those on its hosts, its Services, its certificates.
-    fn merge_among_others(&self, world: &World, claims: &Claims) -> Vec<Note> {
+    fn merge_among_others(&self, world: &World, claims: &Claims, mut merged: Merged) -> Vec<Note> {
         let mut notes = Vec::new();
         for host in claims.hosts.keys() {
             let all = self.claims_among(host, claims);
@@ -379,7 +395,9 @@ impl Translator {
                 &all,
                 self.gateway_claims.get(host),
             );
-            notes.extend(about(&claims.key, self.merge_one(host, &view).notes));
+            let merged = merged.remove(host);
+            let merged = merged.unwrap_or_else(|| self.merge_one(host, &view).notes);
+            notes.extend(about(&claims.key, merged));
             let chosen = certificate::choose(world, &self.options, host, &view.owner);
             // A Secret that nobody named yet may only not have been read yet.
             if chosen.secrets.iter().all(|secret| world.secrets.contains_key(secret)) {

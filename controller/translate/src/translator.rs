@@ -9,6 +9,7 @@ pub mod served_hosts;
 mod streams;
 pub mod withheld;
 
+use crate::age::Age;
 use crate::annotation::{Common, snippet};
 use crate::backend::spec::{BackendSpec, HostBackend, SpecOwners};
 use crate::backend::stream;
@@ -34,7 +35,7 @@ use oxigress_objects::external_name::DnsName;
 use oxigress_objects::gateway_status::Wanted;
 use oxigress_objects::small::{SmallSet, compact};
 use oxigress_objects::verdict::{Note, VerdictChanges, Verdicts};
-use oxigress_objects::{Changed, Key, Kind, ObjectRef, World};
+use oxigress_objects::{Changed, Key, Kind, Name, ObjectRef, World};
 use oxigress_settings as settings;
 use oxigress_settings::Settings;
 use oxigress_settings::conf_input::ConfInput;
@@ -103,6 +104,8 @@ pub struct Translator {
     listener_rules: BTreeMap<HostPattern, usize>,
     /// The hosts that routes and listeners of Gateways name.
     pub(crate) gateway_claims: BTreeMap<HostPattern, GatewayClaim>,
+    /// The hosts of listeners of ListenerSets, each with the youngest of each namespace.
+    pub(crate) hosts_of_sets: BTreeMap<HostPattern, BTreeMap<Name, Age>>,
     /// The oldest route without host names: no younger Ingress says how TLS is spoken with clients that name no known host.
     pub(crate) unnamed_route: Option<GatewayClaim>,
     pub(crate) new_statuses: BTreeMap<ObjectRef, Option<Wanted>>,
@@ -152,6 +155,7 @@ impl Translator {
             route_parents: Relation::default(),
             listener_rules: BTreeMap::new(),
             gateway_claims: BTreeMap::new(),
+            hosts_of_sets: BTreeMap::new(),
             unnamed_route: None,
             new_statuses: BTreeMap::new(),
             offered_bundles: Relation::default(),

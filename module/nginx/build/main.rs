@@ -22,7 +22,7 @@ const PRIVATE: [&str; 8] = [
 /// Everything of nginx's, and of OpenSSL's and the system's what nginx's interfaces are made of.
 const ITEMS: [&str; 4] = [
     "(ngx|NGX|nginx|NGINX)_.*",
-    "(SSL|X509|PEM|BIO|EVP|ERR|OPENSSL_sk|TLSEXT)_.*|TLS_server_method|OPENSSL_STACK",
+    "(SSL|X509|PEM|BIO|EVP|ERR|OPENSSL_(sk|thread)|TLSEXT)_.*|TLS_server_method|OPENSSL_STACK",
     "AF_(INET|INET6|UNIX)|sockaddr(_in|_in6|_un)?",
     "EPOLL.*",
 ];

@@ -12,10 +12,11 @@ pub mod request;
 use crate::basic::guard::contain;
 use crate::basic::handle::handle;
 use crate::sys::{
-    ERR_clear_error, SSL_CTRL_SET_MAX_CERT_LIST, SSL_CTX, SSL_CTX_ctrl, SSL_CTX_get_ex_data,
+    OPENSSL_thread_stop, SSL_CTRL_SET_MAX_CERT_LIST, SSL_CTX, SSL_CTX_ctrl, SSL_CTX_get_ex_data,
     SSL_CTX_set_cert_verify_callback, X509_STORE_CTX,
 };
 use foreign_types::ForeignTypeRef;
+use openssl::error::ErrorStack;
 use openssl::ssl::{SslContext, SslMethod};
 use openssl::x509::X509StoreContextRef;
 use std::ffi::{CStr, CString, c_char, c_int, c_long, c_void};
@@ -25,8 +26,14 @@ pub use openssl::sha::sha256;
 
 /// An error left in OpenSSL's queue would be blamed on the next connection.
 pub fn clear_errors() {
-    // SAFETY: the queue is this thread's own.
-    unsafe { ERR_clear_error() };
+    drop(ErrorStack::get());
+}
+
+/// Frees what OpenSSL keeps for this thread. nginx does not wait for its threads: one that ends while the main thread exits would
+/// free it a second time (openssl/openssl#6214).
+pub fn leave_thread() {
+    // SAFETY: OpenSSL makes it again when the thread next asks for something.
+    unsafe { OPENSSL_thread_stop() };
 }
 
 /// A list of ciphers as OpenSSL takes it.
@@ -106,5 +113,24 @@ impl Tls {
         // SAFETY: the context of a live struct.
         let number = unsafe { SSL_CTX_get_ex_data(context.as_ptr(), context::NUMBER) };
         Some(number.addr()).filter(|number| *number != 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use openssl::x509::X509;
+
+    #[test]
+    fn a_thread_that_is_left_keeps_nothing_of_openssl() {
+        let fail = || X509::from_pem(b"odd").unwrap_err().put();
+        fail();
+        assert!(!ErrorStack::get().errors().is_empty());
+        fail();
+        leave_thread();
+        assert!(ErrorStack::get().errors().is_empty());
+        // It may go on.
+        fail();
+        assert!(!ErrorStack::get().errors().is_empty());
     }
 }

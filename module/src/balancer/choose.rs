@@ -10,6 +10,7 @@ use crate::system::memory::wall_clock_milliseconds;
 use crate::worker::Worker;
 use crate::zone::endpoints::{STATISTICS_OF_SET, TURN, is_drained, is_full, statistics};
 use crate::zone::retired;
+use oxigress_core::balancer::attempts::MAX_ATTEMPTS;
 use oxigress_core::balancer::{Identity, cookie, pick, ring};
 use oxigress_core::model::Ejection;
 use oxigress_core::record::{Choice, EndpointView, EndpointsView, Kind};
@@ -251,7 +252,8 @@ impl<'g> Set<'g> {
             return self.view.len();
         }
         let may_be = |index: &usize| self.is_open_on_closer_look(*index) || self.is_last(*index);
-        (0..self.view.len()).filter(may_be).count()
+        // No request makes more attempts.
+        (0..self.view.len()).filter(may_be).take(MAX_ATTEMPTS + 1).count()
     }
 
     #[inline]
@@ -335,8 +337,9 @@ impl<'g> Set<'g> {
     }
 
     fn by_ring(&self, hash: u32) -> Option<usize> {
-        let index = ring::find_open(self.view.ring(), hash, |index| self.is_open(index as usize))?;
-        Some(index as usize)
+        let nodes = self.view.len() as u32;
+        let is_open = |index| self.is_open(index as usize);
+        ring::find_open(self.view.ring(), hash, nodes, is_open).map(|index| index as usize)
     }
 
     fn by_subset(&self, worker: &Worker, hash: u32) -> Option<usize> {

@@ -209,7 +209,7 @@ impl<'r> nginx::Peer<'r> for Peer<'r> {
             return;
         }
         self.has_failed_kept = attempt.nginx().is_cached();
-        self.attempts.fail();
+        self.attempts.fail(now_milliseconds());
         self.tried.push(self.request.nginx().pool(), self.current);
         let untried = choose::untried(self.worker(), &self.search());
         // For an error on a kept connection nginx adds one by itself.

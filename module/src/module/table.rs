@@ -84,7 +84,7 @@ unsafe impl CoreModule for Core {
         // Whatever becomes of one of them, what follows frees what callbacks would use.
         nginx::contain("exit_process", (), || log::leave_lines(cycle));
         nginx::contain("exit_process", (), || process::end(cycle.event_loop()));
-        // SAFETY: no callback of a request follows; nginx's thread pools, which come first, have stopped.
+        // SAFETY: no callback of a request follows; nginx's thread pools, which come first, begin no task any more, and have ended theirs.
         unsafe { worker::stop(cycle.event_loop()) };
     }
 }

@@ -291,7 +291,7 @@ fn say_to(
     let mut is_open = true;
     for left in all {
         let (directive, why) = (left.directive, left.reason());
-        let (line, shown) = (directive.line, shorten(&directive.name));
+        let (line, shown) = (directive.line, shown(&directive.name));
         let protecting = match left.loss {
             Loss::Nothing => String::new(),
             Loss::AsNamed => {
@@ -313,6 +313,12 @@ fn say_to(
         }
     }
     is_open
+}
+
+/// The name of a directive; of a word that cannot be one no character: it may be a part of a password.
+fn shown(name: &str) -> &str {
+    let is_name = name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
+    if is_name { shorten(name) } else { "(a word that is no directive's name)" }
 }
 
 /// Takes away the client's own headers where `proxy_set_header` is not carried out: endpoints may believe them.

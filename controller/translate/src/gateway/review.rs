@@ -87,15 +87,18 @@ impl Standing<'_> {
         standing: &BTreeSet<OfSet>,
         excepted: impl Fn(&HostPattern, Home<'_>) -> bool,
     ) -> Option<String> {
-        let all = self.gateways.iter().flat_map(|(key, state)| {
+        let addresses = own.gateway.as_ref().and_then(|key| self.gateways.get(key));
+        let addresses = addresses.map(GatewayState::addresses).unwrap_or_default();
+        let all = self.gateways.values().flat_map(|state| {
+            let meets = state.addresses().iter().any(|address| addresses.contains(address));
             let of_sets = state.accepted().filter(|one| one.home.kind == Kind::ListenerSet);
-            of_sets.map(move |listener| (key, listener))
+            of_sets.map(move |listener| (meets, listener))
         });
         let namespace = &own.object.key.namespace;
-        let mut lost = all.filter(|(gateway, listener)| {
+        let mut lost = all.filter(|(meets, listener)| {
             let at = (listener.home.key.clone(), listener.spec.name.clone());
             *listener.home.key.namespace != **namespace
-                && (!standing.contains(&at) || own.take(self.options, gateway, listener))
+                && (!standing.contains(&at) || (*meets && own.take(self.options, listener)))
                 && !excepted(&listener.host, listener.home)
         });
         let (_, ListenerState { home, spec, .. }) = lost.next()?;
@@ -209,18 +212,16 @@ impl<'w> OwnListeners<'w> {
     }
 
     /// Whether a new listener has what a listener of a younger set has, if nothing else is in its way.
-    fn take(&self, options: &Options, gateway: &Key, other: &ListenerState<'_>) -> bool {
+    fn take(&self, options: &Options, other: &ListenerState<'_>) -> bool {
         let transport = |one: &ListenerState<'_>| {
             let (_, number) = one.number(options)?;
             Some(one.protocol?.transport(options, one.port.unwrap_or(number)))
         };
-        let is_same_gateway = self.gateway.as_ref() == Some(gateway);
         self.new_ones().filter(|one| one.is_accepted() && one.home < other.home).any(|one| {
             let is_same_port =
                 one.number(options).is_some() && one.number(options) == other.number(options);
-            let is_same_host =
-                one.host == other.host && (is_same_gateway || one.protocol != other.protocol);
-            is_same_port && (transport(one) != transport(other) || is_same_host)
+            // At another Gateway both may stand, and yet the older has sessions, or says which certificates clients show.
+            is_same_port && (transport(one) != transport(other) || one.host == other.host)
         })
     }
 

@@ -171,7 +171,7 @@ impl Serving {
         }
         let mut refused = std::mem::take(&mut self.refused);
         let sessions = std::mem::take(&mut self.sessions);
-        sessions.finish(options, beside, gateways, &mut refused, built);
+        sessions.finish(options, beside, (gateways, listeners), &mut refused, built);
         note_sessions(built.sessions.values(), &mut named, &mut used);
         self.keep_named(&named, used, built);
         refused
@@ -280,12 +280,22 @@ fn leave_certificates<'s, 'w: 's>(
     if leavers.is_empty() {
         return;
     }
-    let below = |(host, shown)| Some((HostPattern::as_str(host).strip_prefix('*')?, (host, shown)));
-    let wildcards: BTreeMap<&str, _> = built.certificates.iter().filter_map(below).collect();
+    // Those of one length together: names of many labels are compared with few.
+    let mut wildcards: BTreeMap<usize, BTreeMap<&str, _>> = BTreeMap::new();
+    for (host, shown) in &built.certificates {
+        let Some(below) = host.as_str().strip_prefix('*') else { continue };
+        wildcards.entry(below.len()).or_default().insert(below, (leavers.get(host), shown));
+    }
+    let longest = wildcards.last_key_value().map_or(0, |(length, _)| *length);
     let shown = built.left.hosts().filter_map(|(host, named)| {
         let (mut home, mut shown) = (None, None);
-        for (wildcard, by) in levels(host).filter_map(|parent| wildcards.get(parent)) {
-            match leavers.get(wildcard).filter(|(leaves, _)| leaves.leave(named)) {
+        let parents = levels(host).filter(|parent| parent.len() <= longest);
+        let looked_up = parents.filter_map(|parent| {
+            work::count(Step::Level);
+            wildcards.get(&parent.len())?.get(parent)
+        });
+        for (leaver, by) in looked_up {
+            match leaver.filter(|(leaves, _)| leaves.leave(named)) {
                 Some((_, of)) => home = home.into_iter().chain([*of]).min(),
                 None => {
                     shown = Some(Shown::clone(by));

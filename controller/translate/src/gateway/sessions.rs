@@ -3,12 +3,15 @@
 //! Order:   the most specific server name that a route has written, then the older route; of TCP and UDP the older Gateway's.
 //!          Routes are never merged: one has all sessions of a place, and its references share them by weight.
 //! Tenancy: a server name has an owner, as a host has: routes of other namespaces do not get it, since whoever has the sessions
-//!          of a name speaks for all of it.
+//!          of a name speaks for all of it. Nor does a route that has a wildcard get them: [`kept`].
 //! Closed:  what belongs to a listener and to no route, where no Ingress is served.
 //! TLS:     endpoints of sessions that are decrypted are spoken to as their BackendTLSPolicies say.
 
+mod kept;
+
 use super::conflict::Refused;
 use super::host::specificity;
+use super::isolation::Listeners;
 use super::memo::{KnownDecrypted, KnownRoute};
 use super::merge::{self, Place};
 use super::protocol::Protocol;
@@ -111,10 +114,11 @@ impl Sessions {
         self,
         options: &Options,
         beside: &Beside<'_>,
-        gateways: &Gateways<'_>,
+        (gateways, listeners): (&Gateways<'_>, &Listeners),
         refused: &mut Refused,
         built: &mut Built,
     ) {
+        let mut wide = BTreeMap::new();
         for (place, asked) in self.0 {
             built.session_hosts.extend(place.host.clone());
             let owner = owner_of(options, beside, &place, &asked);
@@ -150,10 +154,22 @@ impl Sessions {
                 namespace: winner.age.1.namespace.to_string(),
                 route: winner.age.1.name.to_string(),
             };
+            if is_wide(&place) && !route.targets.is_empty() {
+                wide.insert((asked.at.port, asked.at.address), place.clone());
+            }
             built.sessions.insert(place, route);
         }
         close(options, gateways, built);
+        kept::keep(options, beside, listeners, &wide, built);
     }
+}
+
+/// Whether a place is of several server names.
+fn is_wide(place: &SessionPlace) -> bool {
+    place
+        .host
+        .as_ref()
+        .is_some_and(|host| host.is_wildcard() || *host == HostPattern::default_host())
 }
 
 /// The namespace that alone may have the sessions of a place.

@@ -4,9 +4,11 @@
 //!          by adding more of its own, however old its objects are.
 
 use crate::host::owner::HostView;
-use oxigress_core::model::{HostPattern, PathPattern};
+use oxigress_core::model::{HostPattern, MAX_RULES, PathPattern};
 use std::collections::BTreeMap;
 
+/// Most paths that they add to a host: whenever its owner changes something there, they are merged again.
+pub const MAX_PATHS: usize = MAX_RULES / 2;
 /// Most bytes of paths that they add to a host: all rules of a host are one record.
 pub const MAX_BYTES: usize = 1 << 20;
 /// Most regular expressions that they add: every request of the host looks at them.

@@ -11,10 +11,11 @@
 //!          listeners that may show it; of a BackendTLSPolicy and of the ConfigMap that it names the routes to its Services. Of what
 //!          may show another certificate for a wildcard, the hosts of Ingresses below that.
 //! Units:   nanoseconds; the constants are measured by `what_is_charged_is_what_it_takes`, rounded up.
-//!          Of a Service, and of an EndpointSlice of one that has many endpoints on all its ports, these endpoints: they are read, sent
-//!          and written again.
-//! Exempt:  endpoints of Services that have no more than [`FREE_ENDPOINTS`], and what is the operator's: classes, Namespaces, the objects that flags and the main ConfigMap name.
+//!          Of a Service and of an EndpointSlice the endpoints that are read, sent and written again, and of what leads to a Service
+//!          newly: [`endpoints`].
+//! Exempt:  what is the operator's: classes, Namespaces, the objects that flags and the main ConfigMap name.
 
+mod endpoints;
 mod gateways;
 
 use crate::Translator;
@@ -26,13 +27,14 @@ use oxigress_core::patterns::{price_of, price_of_reading};
 use oxigress_objects::gateway::{HttpRouteSpec, Listener, ListenerSet, Policy};
 use oxigress_objects::ingress::Ingress;
 use oxigress_objects::secret::Secret;
-use oxigress_objects::{Key, Kind, Object, ObjectRef, World};
-use std::collections::{BTreeSet, HashSet};
+use oxigress_objects::service::EndpointSlice;
+use oxigress_objects::{Key, Kind, Name, Object, ObjectRef, World};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-/// Endpoints of a Service on all its ports, of which no change waits.
-const FREE_ENDPOINTS: usize = 5_000;
 /// What an endpoint costs that is read and sent again, and written by nginx.
-const ENDPOINT: u64 = 2_000;
+const ENDPOINT: u64 = 5_000;
+/// What a point of a ring costs.
+const RING_POINT: u64 = 300;
 /// What reading a certificate costs.
 const CERTIFICATE: u64 = 125_000;
 /// What reading a byte of revocation lists costs.
@@ -51,6 +53,8 @@ const ROUTE_RULE: u64 = 12_000;
 const BYTE_OF_FILTERS: u64 = 10;
 /// What comparing a host name of a route with a listener costs.
 const PLACE: u64 = 200;
+/// What it costs that a route names an object as its parent whose routes are looked at.
+const NAMED: u64 = 500;
 /// What looking at a listener costs, for the review of a route.
 const LISTENER: u64 = 4_000;
 /// What attaching a route costs beside its places, for the review of a ListenerSet.
@@ -69,6 +73,37 @@ pub struct Prices<'a> {
     pub translator: &'a Translator,
     /// The objects as they are until now.
     pub world: &'a World,
+}
+
+/// What a change costs, in nanoseconds.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Price {
+    /// What its namespace pays.
+    pub own: u64,
+    /// What others pay who have rules on its hosts, and it, where they cannot.
+    pub of_guests: BTreeMap<Name, u64>,
+}
+
+impl Price {
+    /// Makes the price of what concerns nobody else.
+    pub fn own(own: u64) -> Self {
+        Price { own, of_guests: BTreeMap::new() }
+    }
+
+    /// What two changes cost together.
+    pub(super) fn plus(mut self, other: Price) -> Price {
+        self.own = self.own.saturating_add(other.own);
+        for (guest, amount) in other.of_guests {
+            let sum = self.of_guests.entry(guest).or_default();
+            *sum = sum.saturating_add(amount);
+        }
+        self
+    }
+
+    /// What all pay together.
+    pub fn total(&self) -> u64 {
+        self.of_guests.values().copied().fold(self.own, u64::saturating_add)
+    }
 }
 
 impl<'a> Prices<'a> {
@@ -102,7 +137,11 @@ impl<'a> Prices<'a> {
             }
             Object::ReferenceGrant(new) => api.grants.get(key) == Some(new) || is_unused,
             Object::EndpointSlice(new) => {
-                new.service_of(&key.namespace).is_none_or(|of| self.of_endpoints(&of) == 0)
+                let old = self.world.slice(key);
+                let is_unread = |of: &EndpointSlice| {
+                    of.service_of(&key.namespace).is_none_or(|of| self.is_without_backends(&of))
+                };
+                old == Some(new) || (is_unread(new) && old.is_none_or(|old| is_unread(old)))
             }
             Object::GatewayClass(_) | Object::IngressClass(_) | Object::Namespace(_) => true,
         };
@@ -130,15 +169,28 @@ impl<'a> Prices<'a> {
                     || self.price_of_lists(key, new) > 0
             }
             Object::Service(_) => {
-                is_named || known.routes_of(key).next().is_some() || self.of_endpoints(key) > 0
+                is_named || known.routes_of(key).next().is_some() || !self.is_without_backends(key)
             }
             Object::ConfigMap(_) => is_named || self.policies_with(key).next().is_some(),
             _ => is_named,
         }
     }
 
-    /// What telling the price costs, which is what reading costs.
-    pub fn of_reading(&self, id: &ObjectRef, object: &Object) -> u64 {
+    /// What telling the price costs, which is what reading costs, and merging what is on the same hosts.
+    pub fn of_reading(&self, id: &ObjectRef, object: &Object) -> Price {
+        let (hosts, but) = match object {
+            Object::Ingress(new) => (self.translator.hosts_named_by(&id.key, new), Some(&id.key)),
+            _ => (self.hosts_of_readers(id), None),
+        };
+        let beside = self.translator.rules_beside(&hosts, &id.key.namespace, but);
+        let price = |rules: usize| RULE.saturating_mul(rules as u64);
+        Price {
+            own: self.of_object(id, object).saturating_add(price(beside.own)),
+            of_guests: beside.guests.into_iter().map(|(of, rules)| (of, price(rules))).collect(),
+        }
+    }
+
+    fn of_object(&self, id: &ObjectRef, object: &Object) -> u64 {
         match object {
             Object::Ingress(new) => self.of_reading_ingress(&id.key, new),
             Object::Secret(new) => {
@@ -183,23 +235,16 @@ impl<'a> Prices<'a> {
             }
             Object::EndpointSlice(new) => {
                 let service = new.service_of(&id.key.namespace);
-                service.map_or(0, |service| self.of_endpoints(&service))
+                let slices = BTreeMap::from([(id.clone(), object.clone())]);
+                service.map_or(0, |service| self.of_slices(&service, &slices))
             }
             Object::GatewayClass(_) | Object::IngressClass(_) | Object::Namespace(_) => 0,
         }
     }
 
-    /// What it costs that the endpoints of a Service are read again, for each of its ports to which something leads.
-    fn of_endpoints(&self, service: &Key) -> u64 {
-        match self.translator.count_endpoints(service) {
-            0..=FREE_ENDPOINTS => 0,
-            count => ENDPOINT * count as u64,
-        }
-    }
-
     fn of_reading_ingress(&self, key: &Key, new: &Ingress) -> u64 {
         let paths = new.rules.iter().map(|rule| rule.paths.len()).sum::<usize>() as u64;
-        let rules = self.translator.rules_beside(key, new) as u64;
+        let rules = self.translator.rules_of_aliases(new) as u64;
         let hosts = (new.rules.len() + new.tls.len()) as u64;
         INGRESS
             + paths * PATH
@@ -208,6 +253,7 @@ impl<'a> Prices<'a> {
             + self.bytes_named(key, new) * BYTE
             + (self.bytes_inherited(key, new) + self.bytes_copied(new)) * BYTE_OF_FILTERS
             + budget::price_by(new, self.prefix(), |_, text| Ok(price_of_reading(text)))
+            + self.of_targets(key, new)
     }
 
     /// What taking it over costs beside that: patterns that are compiled.
@@ -267,8 +313,7 @@ impl<'a> Prices<'a> {
         })
     }
 
-    /// What it costs that every Ingress that names an object of so many bytes is read again, and that their hosts are merged
-    /// again, each once.
+    /// What it costs that every Ingress that names an object of so many bytes is read again.
     fn of_readers(&self, id: &ObjectRef, bytes: u64) -> u64 {
         let of_one = |(key, ingress): (&Key, &Ingress)| {
             let paths: usize = ingress.rules.iter().map(|rule| rule.paths.len()).sum();
@@ -278,14 +323,13 @@ impl<'a> Prices<'a> {
             let others: u64 = others.map(|object| self.bytes_of(object)).sum();
             INGRESS + paths as u64 * PATH + (bytes + others) * BYTE + reading
         };
-        let hosts = self
-            .readers_of(id)
-            .flat_map(|(key, ingress)| self.translator.hosts_named_by(key, ingress));
-        let hosts: BTreeSet<HostPattern> = hosts.collect();
-        let payer = &id.key.namespace;
-        let rules: usize = hosts.iter().map(|host| self.translator.rules_paid(host, payer)).sum();
-        let merging = rules as u64 * RULE;
-        self.readers_of(id).map(of_one).fold(merging, u64::saturating_add)
+        self.readers_of(id).map(of_one).fold(0, u64::saturating_add)
+    }
+
+    /// The hosts of the Ingresses that name an object.
+    fn hosts_of_readers(&self, id: &ObjectRef) -> BTreeSet<HostPattern> {
+        let readers = self.readers_of(id);
+        readers.flat_map(|(key, ingress)| self.translator.hosts_named_by(key, ingress)).collect()
     }
 
     /// How many hosts below the wildcards of an Ingress may choose their certificates again: none where its paths alone are

@@ -75,7 +75,9 @@ impl Bench {
     fn price(&self, id: &ObjectRef, object: &Object) -> u64 {
         match self.prices().is_free(id, object) {
             true => 0,
-            false => self.prices().of_reading(id, object) + self.prices().of_rest(id, object),
+            false => {
+                self.prices().of_reading(id, object).total() + self.prices().of_rest(id, object)
+            }
         }
     }
 

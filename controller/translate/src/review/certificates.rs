@@ -9,8 +9,8 @@ use crate::host::certificate;
 use crate::host::owner;
 use crate::ingress::Claims;
 use oxigress_core::model::HostPattern;
-use oxigress_objects::Kind;
 use oxigress_objects::verdict::Note;
+use oxigress_objects::{Key, Kind};
 
 /// Hosts below a wildcard that are looked at. It takes some microseconds each.
 const MOST_BELOW: usize = 5_000;
@@ -28,7 +28,8 @@ impl Translator {
         }
         let age = claims.age();
         let is_its = |by: &Age| by.key.namespace == age.key.namespace && *by < age;
-        if self.decide_owner(wildcard).by.as_ref().is_some_and(is_its) {
+        let decided = self.decide_owner(wildcard);
+        if decided.kind == Kind::Ingress && decided.by.as_ref().is_some_and(is_its) {
             return None;
         }
         self.certificate_over(wildcard, &age, Kind::Ingress).map(Note::rejected)
@@ -44,6 +45,15 @@ impl Translator {
         let has_it = self.above.get(wildcard).is_some_and(|above| above.is_by(age));
         let below = self.below.get(wildcard).filter(|_| !has_it)?;
         let lost = below.iter().take(MOST_BELOW).find_map(|host| {
+            let is_younger = |(created, key): &(i64, Key)| {
+                key.namespace != age.key.namespace && age.borrowed() <= (*created, key)
+            };
+            // Whoever has the host is its oldest: nothing is decided where nobody younger could be.
+            let mut claimants = self.claimants.get(host).into_iter().flatten();
+            let has_others = self.gateway_claims.contains_key(host);
+            if !claimants.any(is_younger) && !has_others && self.aliases_onto(host).is_empty() {
+                return None;
+            }
             let owner = self.decide_owner(host).by?;
             let shown = self.snapshot.names.get(host);
             let has_none = shown.is_none_or(|shown| *shown == certificate::none());

@@ -128,11 +128,23 @@ impl Translator {
 
     /// Why a route of this age may not name a host: it would be the oldest object on one of another namespace.
     pub(super) fn taken_over(&self, host: &HostPattern, age: &Age, new: Kind) -> Option<Loss> {
-        let (owner, kind) = self.loser(host)?;
-        let is_older = age.borrowed() < owner.borrowed();
-        let is_lost = is_older && owner.key.namespace != age.key.namespace;
+        let is_lost = |(owner, _): &(Age, Kind)| {
+            age.borrowed() < owner.borrowed() && owner.key.namespace != age.key.namespace
+        };
+        let owner = self.loser(host).filter(is_lost).or_else(|| self.set_over(host, age));
         let of = Lost::Named(host.clone());
-        is_lost.then(|| Loss { of, why: why(host, (&owner.key, kind), new) })
+        owner.map(|(owner, kind)| Loss { of, why: why(host, (&owner.key, kind), new) })
+    }
+
+    /// The youngest ListenerSet of another namespace that has a listener with this host, if that is younger: whoever names the host
+    /// newly would become its owner, and might bring it by an older set.
+    pub(super) fn set_over(&self, host: &HostPattern, age: &Age) -> Option<(Age, Kind)> {
+        let all = self.hosts_of_sets.get(host)?.values();
+        let younger = all.filter(|set| set.key.namespace != age.key.namespace && *set > age);
+        younger
+            .max()
+            .map(|set| (set.clone(), Kind::ListenerSet))
+            .filter(|_| *host != HostPattern::default_host())
     }
 
     /// Why it may not cover a host that no object names: it would be the oldest that does.

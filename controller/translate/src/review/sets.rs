@@ -58,13 +58,16 @@ impl Translator {
         let mut had = Standing::of(world, &self.options, Some(&self.gateways.left));
         let age = Home::of_set(key, set).age();
         let wildcards = own.newly_certified().filter(|host| host.is_wildcard());
-        // Nobody keeps the owner of a host from bringing it by a set with which nothing came.
+        let wildcards: BTreeSet<&HostPattern> = wildcards.collect();
+        // Nobody keeps the owner of a host from bringing it by a set with which nothing came. It has named the host before there was
+        // that set: [`Translator::set_over`]. A listener without a host, or one of TCP or UDP, has that of all requests.
         let is_its = |host: &HostPattern, home: Home<'_>| {
-            let owner = self.decide_owner(host).by;
+            let owner = self.decide_owner(host).by.filter(|_| *host != HostPattern::default_host());
             owner.is_some_and(|by| by.key.namespace == key.namespace && by < home.age())
         };
         outcome.denial = had.lost_by(&own, &standing, is_its).or_else(|| {
-            wildcards.filter_map(|host| self.certificate_over(host, &age, Kind::ListenerSet)).next()
+            let mut wildcards = wildcards.into_iter();
+            wildcards.find_map(|host| self.certificate_over(host, &age, Kind::ListenerSet))
         });
         if outcome.denial.is_some() {
             return outcome;

@@ -14,10 +14,13 @@ use oxigress_settings::grammar::url;
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Translator {
-    /// How many endpoints a Service has, on all its ports together.
-    pub(crate) fn count_endpoints(&self, service: &Key) -> usize {
-        let sets = self.ids_of(service).filter_map(|id| self.snapshot.endpoints.get(id));
-        sets.map(|set| set.as_slice().len()).sum()
+    /// How many backends a Service has, one for each of its ports to which something leads, and how many of them hash.
+    pub(crate) fn count_backends(&self, service: &Key) -> (usize, usize) {
+        let hashes = |id: &&BackendId| {
+            let backend = self.snapshot.backends.get(*id);
+            backend.is_some_and(|backend| backend.hash_by.is_some() || backend.affinity.is_some())
+        };
+        (self.ids_of(service).count(), self.ids_of(service).filter(hashes).count())
     }
 
     pub(super) fn backends_of(&self, service: &Key) -> Vec<BackendId> {

@@ -150,7 +150,14 @@ impl Translator {
         };
         let by_gateway = self.gateways.certificates.get(wildcard);
         let by_gateway = by_gateway.map(|shown| shown.age.clone());
-        let by_ingress = decided.by.clone().filter(|_| has_tls());
+        // A route that names the wildcard says nothing of certificates, and its age counts for none.
+        let oldest = || match (&decided.served_from, decided.kind) {
+            (ServedFrom::Claims(view), kind) if kind != Kind::Ingress => {
+                view.owner.first().map(|first| first.age())
+            }
+            _ => decided.by.clone(),
+        };
+        let by_ingress = has_tls().then(oldest).flatten();
         let is_there = by_gateway.is_some() || by_ingress.is_some();
         is_there.then_some(CertificateAbove { by_gateway, by_ingress })
     }

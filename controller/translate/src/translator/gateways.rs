@@ -75,7 +75,8 @@ impl Translator {
             Some(HostOwner { age: decided.by?, kind: decided.kind, is_alias, heir })
         };
         let servers = &self.snapshot.servers;
-        let beside = Beside { servers, touched: hosts, owner: &owner };
+        let named = &self.gateway_claims;
+        let beside = Beside { servers, touched: hosts, named, owner: &owner };
         let built = gateway::build(world, &self.options, &self.settings, &beside, &mut memo);
         let hosts = self.put_gateways(built, backends);
         self.gateway_memo = memo;
@@ -98,7 +99,9 @@ impl Translator {
             let parents = parents.filter_map(|parent| parent.object(&id.key.namespace));
             self.route_parents.set(id, parents.collect());
         }
-        let mut new = gateway::claims(world, &self.options, &mut self.gateway_memo);
+        let gateway::Claims { named: mut new, of_sets } =
+            gateway::claims(world, &self.options, &mut self.gateway_memo);
+        self.hosts_of_sets = of_sets;
         // Who has requests without a host is decided for each listener.
         let unnamed = new.remove(&HostPattern::default_host());
         let is_new_unnamed = self.unnamed_route != unnamed;

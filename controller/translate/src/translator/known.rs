@@ -9,10 +9,19 @@ use oxigress_objects::ingress::Ingress;
 #[cfg(test)]
 use oxigress_objects::{Changed, World};
 use oxigress_objects::{Key, Kind, Name, ObjectRef};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Most rules of others on a host that a namespace pays for when it changes something there.
 const MOST_BESIDE: usize = 2_000;
+
+/// Rules that are merged again because of a change.
+#[derive(Debug, Default, PartialEq)]
+pub struct Beside {
+    /// Those that whoever makes it pays for.
+    pub own: usize,
+    /// What others pay for.
+    pub guests: BTreeMap<Name, usize>,
+}
 
 impl Translator {
     /// The paths of an Ingress that were compiled and are known as patterns.
@@ -74,12 +83,9 @@ impl Translator {
         self.gateways.shown.get(secret).into_iter().flat_map(|(_, gateways)| gateways)
     }
 
-    /// The routes that name one of these as a parent.
-    pub(crate) fn routes_at<'o>(
-        &self,
-        objects: impl Iterator<Item = &'o ObjectRef>,
-    ) -> BTreeSet<&ObjectRef> {
-        objects.flat_map(|object| self.route_parents.by(object)).collect()
+    /// The routes that name an object as a parent.
+    pub(crate) fn routes_at(&self, object: &ObjectRef) -> impl Iterator<Item = &ObjectRef> {
+        self.route_parents.by(object)
     }
 
     /// Whether the rules of a route are known.
@@ -111,17 +117,48 @@ impl Translator {
         self.referred.of(ingress)
     }
 
-    /// How many rules beside its own are merged again when an Ingress changes: those that its hosts have by others, those of
-    /// their aliases, and those that it adds to new aliases.
-    pub(crate) fn rules_beside(&self, key: &Key, ingress: &Ingress) -> usize {
-        let hosts = self.hosts_named_by(key, ingress);
-        let own = |host| self.claims.get(key).map_or(0, |claims| claims.claims_on(host).len());
-        let others = |host| self.rules_paid(host, &key.namespace).saturating_sub(own(host));
-        let merged: usize = hosts.iter().map(others).sum();
+    /// The rules that are merged again on hosts, but those of one Ingress, and who pays for them: whoever changes something, but a
+    /// host's owner no more than [`MOST_BESIDE`] of the Ingresses of others on all these hosts, or whoever adds paths to them
+    /// would leave the owner no changes.
+    pub(crate) fn rules_beside(
+        &self,
+        hosts: &BTreeSet<HostPattern>,
+        payer: &Name,
+        but: Option<&Key>,
+    ) -> Beside {
+        let (mut beside, mut left) = (Beside::default(), MOST_BESIDE);
+        for host in hosts {
+            let count =
+                |key: &Key| self.claims.get(key).map_or(0, |claims| claims.claims_on(host).len());
+            let all = self.rules_on(host).saturating_sub(but.map_or(0, count));
+            let owner = self.decide_owner(host).by;
+            if owner.is_none_or(|owner| owner.key.namespace != *payer) {
+                beside.own += all;
+                continue;
+            }
+            let claimants = self.claimants_of(host).filter(|key| Some(*key) != but);
+            let (own, guests): (Vec<&Key>, Vec<&Key>) =
+                claimants.partition(|key| key.namespace == *payer);
+            let others = all.saturating_sub(own.into_iter().map(count).sum());
+            let paid = others.min(left);
+            left -= paid;
+            let of_guests: usize = guests.iter().map(|key| count(key)).sum();
+            let rest = (others - paid).min(of_guests);
+            beside.own += all - rest;
+            for guest in guests.into_iter().filter(|_| rest > 0) {
+                let part = (count(guest) * rest).div_ceil(of_guests);
+                *beside.guests.entry(guest.namespace.clone()).or_default() += part;
+            }
+        }
+        beside
+    }
+
+    /// How many rules an Ingress adds to its aliases.
+    pub(crate) fn rules_of_aliases(&self, ingress: &Ingress) -> usize {
         let names = format!("{}/server-alias", self.options.annotations_prefix);
         let names = ingress.annotations.get(&names).map_or(0, |names| names.split(',').count());
         let paths: usize = ingress.rules.iter().map(|rule| rule.paths.len()).sum();
-        merged + paths.saturating_mul(names).min(MAX_COPIED_RULES)
+        paths.saturating_mul(names).min(MAX_COPIED_RULES)
     }
 
     /// The hosts that an Ingress names or named, and their aliases.
@@ -147,20 +184,6 @@ impl Translator {
     pub(crate) fn rules_on(&self, host: &HostPattern) -> usize {
         let own = self.snapshot.servers.get(host).map_or(0, |server| server.rules.len());
         own + self.rules_at(host)
-    }
-
-    /// How many of them a namespace pays for when it changes something there: all, but a host's owner no more than [`MOST_BESIDE`]
-    /// of others, or whoever adds paths to a host would leave its owner no changes.
-    pub(crate) fn rules_paid(&self, host: &HostPattern, namespace: &str) -> usize {
-        let all = self.rules_on(host);
-        let owner = self.decide_owner(host).by;
-        if all <= MOST_BESIDE || owner.is_none_or(|owner| *owner.key.namespace != *namespace) {
-            return all;
-        }
-        let own = self.claimants_of(host).filter(|key| *key.namespace == *namespace);
-        let own = own.filter_map(|key| self.claims.get(key));
-        let own: usize = own.map(|claims| claims.claims_on(host).len()).sum();
-        own + all.saturating_sub(own).min(MOST_BESIDE)
     }
 
     /// How many hosts choose a certificate again when a Secret changes.

@@ -12,6 +12,8 @@ pub const MAX_REPEATED: usize = 10;
 /// The most attempts of a request, whoever asks for more. Each looks for an endpoint among all, and those that fail at once keep the
 /// worker from all others: a thousand would take a second.
 pub const MAX_ATTEMPTS: usize = 100;
+/// The most attempts of a request that fail in one turn of the event loop, as connections do for which there is no route.
+const MAX_IN_TURN: usize = 10;
 
 /// The attempts of a request that have failed.
 #[derive(Clone, Copy, Debug, Default)]
@@ -19,6 +21,9 @@ pub struct Attempts {
     failed: usize,
     /// How many had failed when all endpoints had been tried; `None`: there are others.
     first_round: Option<usize>,
+    /// The turn of the event loop in which the last one failed, and how many did in it.
+    turn: u64,
+    in_turn: usize,
 }
 
 /// What bounds the attempts of a request.
@@ -39,9 +44,11 @@ impl Attempts {
         self.failed
     }
 
-    /// One more has failed.
-    pub fn fail(&mut self) {
+    /// One more has failed, in this turn of the event loop.
+    pub fn fail(&mut self, turn: u64) {
         self.failed = self.failed.saturating_add(1);
+        self.in_turn = if self.turn == turn { self.in_turn.saturating_add(1) } else { 1 };
+        self.turn = turn;
     }
 
     /// All endpoints have been tried: whatever follows is repeated.
@@ -52,6 +59,9 @@ impl Attempts {
     /// How many more may be made, when `untried` endpoints are left; one that is under way counts among both.
     #[inline]
     pub fn left(&self, untried: usize, bounds: &Bounds) -> usize {
+        if self.in_turn >= MAX_IN_TURN {
+            return 0;
+        }
         let limit = match bounds.limit {
             // Asked after a failure alone: the first attempt is every request's.
             0 | ATTEMPTS_AGAIN.. if self.failed > 0 && bounds.has_passed_before => ATTEMPTS_AGAIN,
@@ -74,7 +84,7 @@ mod tests {
     /// The attempts that a request makes at so many endpoints, all of which fail.
     fn made(endpoints: usize, bounds: &Bounds) -> usize {
         let (mut attempts, mut tried) = (Attempts::default(), 0);
-        loop {
+        for turn in 0.. {
             if tried == endpoints {
                 if !bounds.may_repeat || attempts.left(0, bounds) == 0 {
                     return attempts.failed();
@@ -84,12 +94,26 @@ mod tests {
             }
             let untried = endpoints - tried;
             assert!(attempts.left(untried, bounds) > 0, "{attempts:?}");
-            attempts.fail();
+            attempts.fail(turn);
             tried += 1;
             if attempts.left(untried - 1, bounds) == 0 {
                 return attempts.failed();
             }
         }
+        unreachable!("they end")
+    }
+
+    #[test]
+    fn attempts_that_fail_at_once_keep_the_event_loop_for_ten_of_them() {
+        let (mut attempts, bounds) = (Attempts::default(), Bounds::default());
+        for turn in [1, 2] {
+            for _ in 0..9 {
+                attempts.fail(turn);
+                assert!(attempts.left(1_000, &bounds) > 0, "{attempts:?}");
+            }
+        }
+        attempts.fail(2);
+        assert_eq!(attempts.left(1_000, &bounds), 0);
     }
 
     #[test]

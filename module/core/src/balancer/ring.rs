@@ -29,9 +29,18 @@ pub fn hash_parts(parts: impl IntoIterator<Item = impl AsRef<[u8]>>) -> u32 {
     hasher.finalize()
 }
 
+/// How many points so many nodes have together.
+pub fn count_points(nodes: usize) -> usize {
+    nodes.saturating_mul(points_of_one(nodes))
+}
+
+fn points_of_one(nodes: usize) -> usize {
+    (MOST_POINTS / nodes.max(1)).clamp(1, POINTS)
+}
+
 /// The points of nodes, sorted, each with its node's index.
 pub fn points<'a>(nodes: impl ExactSizeIterator<Item = &'a [u8]>) -> Vec<(u32, u32)> {
-    let of_node = (MOST_POINTS / nodes.len().max(1)).clamp(1, POINTS);
+    let of_node = points_of_one(nodes.len());
     let mut all = Vec::with_capacity(nodes.len() * of_node);
     for (index, node) in (0..).zip(nodes) {
         let mut name = crc32fast::Hasher::new();
@@ -62,8 +71,13 @@ pub fn find(ring: &[u8], hash: u32) -> Option<u32> {
 }
 
 /// The first node at or after a hash that is open: a retry goes on along the ring, as if the tried nodes
-/// had left it.
-pub fn find_open(ring: &[u8], hash: u32, mut is_open: impl FnMut(u32) -> bool) -> Option<u32> {
+/// had left it. `nodes` is how many there are.
+pub fn find_open(
+    ring: &[u8],
+    hash: u32,
+    nodes: u32,
+    mut is_open: impl FnMut(u32) -> bool,
+) -> Option<u32> {
     let entries = entries(ring);
     let start = position(entries, hash);
     let (before, after) = entries.split_at_checked(start)?;
@@ -79,10 +93,7 @@ pub fn find_open(ring: &[u8], hash: u32, mut is_open: impl FnMut(u32) -> bool) -
     if entries.len() <= MAX_WALK {
         return None;
     }
-    let last = entries.iter().map(node).max().unwrap_or_default();
-    // Damaged bytes may name any.
-    let nodes = (last as usize).min(entries.len() - 1) as u32 + 1;
-    let first = hash % nodes;
+    let first = hash.checked_rem(nodes)?;
     (first..nodes).chain(0..first).find(|node| is_open(*node))
 }
 
@@ -244,7 +255,7 @@ mod tests {
         // All are found where most are closed.
         let ring = ring(&names(10_000));
         let mut tried = BTreeSet::new();
-        while let Some(node) = find_open(&ring, 12_345, |node| !tried.contains(&node)) {
+        while let Some(node) = find_open(&ring, 12_345, 10_000, |node| !tried.contains(&node)) {
             assert!(tried.insert(node));
         }
         assert_eq!(tried.len(), 10_000);
@@ -265,7 +276,7 @@ mod tests {
         for key in (0..200u32).map(|n| n.to_string()) {
             let hash = hash(key.as_bytes());
             let first = find(&whole, hash).unwrap();
-            let second = find_open(&whole, hash, |node| node != first).unwrap();
+            let second = find_open(&whole, hash, 10, |node| node != first).unwrap();
             let mut left = names.clone();
             left.remove(first as usize);
             let expected = &left[find(&ring(&left[..]), hash).unwrap() as usize];
@@ -279,7 +290,9 @@ mod tests {
             let names: Vec<_> = (0..count).map(|n| format!("10.0.1.{n}:80")).collect();
             let ring = ring(&names);
             let mut tried = BTreeSet::new();
-            while let Some(node) = find_open(&ring, 12_345, |node| !tried.contains(&node)) {
+            while let Some(node) =
+                find_open(&ring, 12_345, names.len() as u32, |node| !tried.contains(&node))
+            {
                 assert!(tried.insert(node));
             }
             assert_eq!(tried.len(), count);
@@ -291,7 +304,7 @@ mod tests {
         let names: Vec<_> = (0..500).map(|n| format!("10.0.1.{n}:80")).collect();
         let ring = ring(&names);
         let mut calls = 0;
-        let none = find_open(&ring, 1, |_| {
+        let none = find_open(&ring, 1, 500, |_| {
             calls += 1;
             false
         });
@@ -314,7 +327,7 @@ mod tests {
         #[test]
         fn damaged_rings_do_not_panic(bytes: Vec<u8>, hash: u32) {
             find(&bytes, hash);
-            find_open(&bytes, hash, |node| node % 2 == 0);
+            find_open(&bytes, hash, 10, |node| node % 2 == 0);
         }
     }
 }

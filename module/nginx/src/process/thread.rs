@@ -7,6 +7,7 @@ use crate::basic::log::{Level, Log};
 use crate::conf::Conf;
 use crate::process::Role;
 use crate::request::{Pieces, Request};
+use crate::ssl;
 use crate::sys;
 use crate::sys::{
     global, ngx_cycle_t, ngx_event_t, ngx_http_finalize_request, ngx_http_request_t,
@@ -156,6 +157,7 @@ unsafe extern "C" fn run<W: Work>(task: *mut c_void, log: *mut ngx_log_t) {
             unsafe { (&(*task).work, (*task).body.clone(), Log::from_ptr(log)) };
         Some(work.work(body, log))
     });
+    ssl::leave_thread();
     // SAFETY: the task lives until its event, which nginx posts after this has returned; nobody else looks at this field before.
     unsafe { (*task).result = result };
 }
@@ -300,6 +302,7 @@ unsafe extern "C" fn run_background<T>(posted: *mut c_void, _: *mut ngx_log_t) {
     // SAFETY: made by `post`; until the event nobody else looks at it.
     let posted = unsafe { &*posted.cast::<Posted<T>>() };
     contain("background thread", (), || (posted.work)(&posted.value));
+    ssl::leave_thread();
 }
 
 unsafe extern "C" fn finished_background<T>(event: *mut ngx_event_t) {

@@ -313,7 +313,7 @@ fn a_port_that_nginx_reloads_for_is_charged_to_the_namespace_of_the_set() {
         let (id, object) = ports_of("evil", ports);
         let (translator, world) = (&bench.translator, &bench.world);
         let prices = crate::pace::price::Prices { translator, world };
-        prices.of_reading(&id, &object.unwrap())
+        prices.of_reading(&id, &object.unwrap()).total()
     };
     assert!(price(&bench, &[9_001, 9_002]) > 500_000_000);
     assert!(price(&bench, &[80]) < 10_000_000, "a port that is there");

@@ -124,3 +124,37 @@ fn what_a_gateway_shows_to_endpoints_of_sessions_is_charged_as_often_as_it_is_co
         "2 MiB are the most"
     );
 }
+
+/// Whoever answers TLS for a name gets certificates for it.
+#[test]
+fn a_wildcard_has_no_sessions_of_hosts_that_others_name() {
+    let mut bench = bench("All");
+    let web = |namespace: &str, listeners: serde_json::Value| {
+        let spec = json!({"gatewayClassName": "c", "listeners": listeners});
+        (
+            ObjectRef::new(Kind::Gateway, Key::new(namespace, "web")),
+            Some(Object::Gateway(resource(0, spec))),
+        )
+    };
+    let http = json!({"name": "http", "port": 80, "protocol": "HTTP",
+        "allowedRoutes": {"namespaces": {"from": "All"}}});
+    bench.see([web("infra", json!([http]))]);
+    let pay = |namespace: &str, host: &str| {
+        let parents = json!([{"name": "web", "namespace": "infra"}]);
+        let spec = json!({"parentRefs": parents, "hostnames": [host],
+            "rules": [{"backendRefs": [{"name": "s", "port": 80}]}]});
+        let id = ObjectRef::new(Kind::HTTPRoute, Key::new(namespace, "pay"));
+        (id, Some(Object::Route(resource(20, spec))))
+    };
+    bench.see([route(Kind::TLSRoute, "evil", 1, &["*.test"]), pay("shop", "pay.test")]);
+    assert_eq!(bench.has_sessions("tcp/8443/**.test"), Some("evil"));
+    assert_eq!(bench.has_sessions("tcp/8443/pay.test"), Some(""), "closed");
+    bench.see([route(Kind::TLSRoute, "evil", 1, &[])]);
+    assert_eq!(bench.has_sessions("tcp/8443/_"), Some("evil"));
+    assert_eq!(bench.has_sessions("tcp/8443/pay.test"), Some(""), "below all names");
+    bench.see([pay("evil", "own.test")]);
+    assert_eq!(bench.has_sessions("tcp/8443/own.test"), None, "its own are its own");
+    let (id, _) = pay("shop", "");
+    bench.see([(id, None)]);
+    assert_eq!(bench.has_sessions("tcp/8443/pay.test"), None);
+}

@@ -1,8 +1,8 @@
 //! What changes of Gateways and routes cost: the rules that are read, and those of all routes on the hosts that are merged again.
 
 use super::{
-    ATTACHING, BYTE_OF_FILTERS, CERTIFICATE, HOST, INGRESS, LISTENER, PLACE, PLACE_OF_REVIEW,
-    Prices, RELOAD, ROUTE_RULE, RULE, bytes_of_policy,
+    ATTACHING, BYTE_OF_FILTERS, CERTIFICATE, HOST, INGRESS, LISTENER, NAMED, PLACE,
+    PLACE_OF_REVIEW, Prices, RELOAD, ROUTE_RULE, RULE, bytes_of_policy,
 };
 use crate::gateway::work::{self, Step};
 use crate::gateway::{self, Admitted, OwnListeners, intersection};
@@ -10,12 +10,16 @@ use oxigress_core::model::HostPattern;
 use oxigress_objects::gateway::{
     BackendTlsPolicy, GatewaySpec, HttpRouteSpec, Listener, ListenerSet, ListenerSetSpec, ParentRef,
 };
+use oxigress_objects::ingress::Ingress;
 use oxigress_objects::{ConfigMap, Key, Kind, ObjectRef};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Most hosts of one route that are looked at: with more of them its namespace has no room for it.
 const MAX_HOSTS: usize = 20_000;
+
+/// Rules that are merged for a review of which nothing is charged: its namespace may have spent its reviews on expressions.
+const FREE_RULES: usize = 500;
 
 impl Prices<'_> {
     /// What a route costs beside its expressions.
@@ -32,6 +36,7 @@ impl Prices<'_> {
             + RULE * (beside as u64).saturating_add(own as u64)
             + price_of_rules(new)
             + self.of_policies_of(&id.key, new)
+            + self.of_leads(id, new)
     }
 
     /// What it costs that the rules of a route take over what their Policies say.
@@ -110,6 +115,13 @@ impl Prices<'_> {
         (INGRESS + HOST * listeners + RULE * merged).saturating_add(read)
     }
 
+    /// What merging the hosts of an Ingress costs that is reviewed, once; of few rules nothing.
+    pub(crate) fn of_merging(&self, key: &Key, new: &Ingress) -> u64 {
+        let hosts = self.translator.hosts_named_by(key, new);
+        let rules = hosts.iter().map(|host| self.translator.rules_on(host)).sum::<usize>();
+        if rules > FREE_RULES { RULE * rules as u64 } else { 0 }
+    }
+
     /// What reviewing a route costs that is about to be stored: each listener is looked at, and each of its places.
     pub(crate) fn of_review(&self, key: &Key, new: &HttpRouteSpec) -> u64 {
         let places = self.count_places(key, new);
@@ -122,7 +134,12 @@ impl Prices<'_> {
         let listeners = self.listeners_read().saturating_mul(2) + new.listeners.len() as u64;
         let routes = self.world.gateway_api.routes.len() as u64;
         let places = self.translator.gateways.places as u64;
-        INGRESS + LISTENER * listeners + ATTACHING * routes + PLACE * places
+        let below = self.below_listeners(new.listeners.iter());
+        INGRESS
+            + LISTENER * listeners
+            + ATTACHING * routes
+            + PLACE * places
+            + PLACE_OF_REVIEW * below
     }
 
     /// What it costs beside that for each route that the set admits: it is attached to what there is and to what would be, and to
@@ -159,11 +176,16 @@ impl Prices<'_> {
             let route = self.world.gateway_api.routes.get(id);
             let route = route.filter(|_| !self.translator.has_rules_of(id));
             route.map_or(0, |route| {
-                INGRESS + price_of_rules(&route.spec) + RULE * route.spec.count_rules() as u64
+                let rules = RULE * route.spec.count_rules() as u64;
+                INGRESS + price_of_rules(&route.spec) + rules + self.of_leads(id, &route.spec)
             })
         };
-        let routes = self.translator.routes_at(objects);
-        routes.into_iter().map(of_one).fold(0, u64::saturating_add)
+        let (mut named, mut routes) = (0, BTreeSet::new());
+        for route in objects.flat_map(|object| self.translator.routes_at(object)) {
+            named += NAMED;
+            routes.insert(route);
+        }
+        routes.into_iter().map(of_one).fold(named, u64::saturating_add)
     }
 
     /// What a BackendTLSPolicy costs: its authorities, and the routes to its Services.
@@ -173,9 +195,10 @@ impl Prices<'_> {
         let map = gateway::authorities_of(key, new);
         let map = map.and_then(|map| self.world.config_maps.get(&map));
         let own = INGRESS.saturating_add(map.map_or(0, |map| price_of_authorities(map)));
-        own.saturating_add(
-            self.of_services(policies.flat_map(|policy| gateway::services(key, policy))),
-        )
+        let services = policies.flat_map(|policy| gateway::services(key, policy));
+        let services: BTreeSet<Key> = services.collect();
+        let endpoints = services.iter().map(|service| self.of_endpoints(service));
+        endpoints.fold(own, u64::saturating_add).saturating_add(self.of_services(services))
     }
 
     /// What it costs that Policies of routes are read again, with so many bytes that are new, and the routes that name them.
@@ -238,8 +261,8 @@ impl Prices<'_> {
     }
 
     /// What it costs that the routes to Services are read again.
-    fn of_services(&self, services: impl Iterator<Item = Key>) -> u64 {
-        let services: BTreeSet<Key> = services.collect();
+    fn of_services(&self, services: impl IntoIterator<Item = Key>) -> u64 {
+        let services: BTreeSet<Key> = services.into_iter().collect();
         let routes = services.iter().flat_map(|service| self.translator.routes_of(service));
         let routes: BTreeSet<&ObjectRef> = routes.collect();
         self.of_routes(routes.into_iter())

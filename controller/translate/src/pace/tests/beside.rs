@@ -118,19 +118,32 @@ fn an_expression_costs_what_is_compiled_of_it() {
     assert!(unbalanced < plain + 50_000, "{unbalanced} {plain}: it is refused by its text");
 }
 
-/// A host's owner pays for few of the paths that others add to it.
+/// A host's owner pays for few of the paths that others add to it, and the others for the rest while they can.
 #[test]
 fn guests_of_a_host_leave_its_owner_his_changes() {
     let mut bench = Bench::new();
-    let alone = |bench: &Bench| {
-        let (id, object) = plain("b", "owner", "x", 2);
-        bench.price(&id, &object.unwrap())
+    let price = |bench: &Bench, name: &str, seen: Seen| {
+        let (id, object) = seen;
+        assert_eq!(id.key.name, *name);
+        bench.prices().of_reading(&id, &object.unwrap())
     };
     bench.apply([plain("b", "owner", "x", 1), plain("c", "few", "x", 100)]);
-    let before = alone(&bench);
+    let before = price(&bench, "owner", plain("b", "owner", "x", 2));
+    assert_eq!(before.of_guests, BTreeMap::new());
     bench.apply([plain("evil", "many", "x", 9_000)]);
-    let after = alone(&bench);
-    assert!(after - before <= 2_000 * 5_000, "{before}, {after}");
-    let (id, object) = plain("evil", "many", "x", 8_999);
-    assert!(bench.price(&id, &object.unwrap()) > 40_000_000, "all of its own");
+    let after = price(&bench, "owner", plain("b", "owner", "x", 2));
+    assert!(after.own - before.own <= 2_000 * 5_000, "{before:?}, {after:?}");
+    let of_evil = after.of_guests[&Name::from("evil")];
+    assert!((14_000_000..15_500_000).contains(&of_evil), "{after:?}: 3,000 of his 5,000");
+    assert!(price(&bench, "many", plain("evil", "many", "x", 8_999)).own > 40_000_000, "his own");
+
+    // Until he has spent it all, and then for as much as there is.
+    let edits = (0..1_000).take_while(|n| {
+        let (id, object) = plain("b", "owner", ["x", "y"][n % 2], 2);
+        bench.see(&id, object, 0)
+    });
+    let count = edits.count();
+    assert!((90..230).contains(&count), "{count}: 4 seconds' worth, of two namespaces");
+    let (id, object) = plain("evil", "small", "x", 1);
+    assert!(!bench.see(&id, object, 0), "he has paid with what he had");
 }

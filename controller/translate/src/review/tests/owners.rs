@@ -1,6 +1,7 @@
 //! What the webhook says to namespaces about hosts that are not theirs.
 
 use super::{Fixture, ingress};
+use oxigress_core::model::HostPattern;
 
 /// A host of namespace `default`, of 2024.
 fn owned() -> String {
@@ -157,4 +158,80 @@ fn a_namespace_that_has_spent_its_reviews_takes_no_host() {
     fixture.denies("trap", &old, "belongs to namespace default");
     let warnings = fixture.admits("trap", &words);
     assert!(warnings.iter().any(|warning| warning.contains("was not checked but for")));
+}
+
+/// A route says nothing of certificates, however old it is.
+#[test]
+fn an_old_route_that_names_a_wildcard_lets_no_ingress_show_a_certificate_below() {
+    let gateway = "apiVersion: gateway.networking.k8s.io/v1\nkind: GatewayClass\nmetadata: { name: oxigress }\n\
+                   spec: { controllerName: oxigress.io/gateway-controller }\n---\n\
+                   apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\nmetadata: { name: web, namespace: infra }\n\
+                   spec: { gatewayClassName: oxigress, listeners: [{ name: http, port: 80, protocol: HTTP, \
+                   allowedRoutes: { namespaces: { from: All } } }] }\n---\n\
+                   apiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\n\
+                   metadata: { name: r, namespace: evil, creationTimestamp: '2020-01-01T00:00:00Z' }\n\
+                   spec: { parentRefs: [{ name: web, namespace: infra }], hostnames: ['*.test'], rules: [{}] }";
+    let victim = ingress("shop", &["age: 2022-01-01T00:00:00Z", "host: shop.test"]);
+    let wild = |age| ["namespace: evil", "host: *.test", "spec: tls: [{ secretName: x }]", age];
+    let (old, new) = (wild("age: 2020-06-01T00:00:00Z"), wild("age: 2025-01-01T00:00:00Z"));
+    let fixture = Fixture::new("", &[gateway.to_owned(), victim.clone()]);
+    fixture.denies(
+        "old",
+        &old,
+        "host shop.test belongs to namespace default; this Ingress is older",
+    );
+    fixture.admits("new", &new);
+    for (words, is_redirected) in [(new, false), (old, true)] {
+        let world = [gateway.to_owned(), victim.clone(), ingress("w", &words)];
+        let fixture = Fixture::new("", &world);
+        let host = HostPattern::parse("shop.test").unwrap();
+        let shown = fixture.translator.snapshot().names.get(&host);
+        assert_eq!(shown.is_none(), is_redirected, "{words:?}: {shown:?}");
+    }
+}
+
+/// An old Ingress does not take a path either, whatever it says of canaries.
+#[test]
+fn an_old_ingress_takes_no_path_of_another_namespace() {
+    let world = [
+        ingress("first", &["host: pay.test", "path: /", "age: 2019-01-01T00:00:00Z"]),
+        ingress("login", &["host: pay.test", "path: /login", "age: 2022-01-01T00:00:00Z"]),
+    ];
+    let old = ["namespace: evil", "age: 2020-01-01T00:00:00Z", "host: pay.test", "path: /login"];
+    let young = ["namespace: evil", "age: 2025-01-01T00:00:00Z", "host: pay.test", "path: /login"];
+    let fixture = Fixture::new("", &world);
+    let why = "is already defined in ingress default/login";
+    fixture.denies("old", &old, why);
+    fixture.denies("old", &[&old[..], &["canary: false"]].concat(), why);
+    let own = [&old[1..], &["canary: false"]].concat();
+    fixture.admits("old", &own);
+    fixture.admits("young", &[&young[..], &["canary: false"]].concat());
+    fixture.spend_reviews_of("evil");
+    let patterns = ["use-regex: true", "type: ImplementationSpecific"];
+    fixture.denies("old", &[&old[..], &patterns].concat(), why);
+}
+
+/// Merging hosts of thousands of paths again is charged, and done once.
+#[test]
+fn a_review_is_charged_for_the_rules_on_its_hosts() {
+    let path = |n: usize| {
+        format!(
+            "{{ path: /{n}, pathType: Exact, backend: {{ service: {{ name: cart, port: {{ number: 80 }} }} }} }}"
+        )
+    };
+    let paths: Vec<_> = (0..5_000).map(path).collect();
+    let many = format!(
+        "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {{ name: many, namespace: evil }}\n\
+         spec: {{ ingressClassName: nginx, rules: [{{ host: many.test, http: {{ paths: [{}] }} }}] }}",
+        paths.join(", ")
+    );
+    let fixture = Fixture::new("", &[many]);
+    let words = ["namespace: evil", "host: many.test", "path: /new"];
+    let is_checked = |words: &[&str]| {
+        let warnings = fixture.admits("new", words);
+        !warnings.iter().any(|warning| warning.contains("was not checked"))
+    };
+    let reviewed = (0..1_000).take_while(|_| is_checked(&words)).count();
+    assert!((60..=80).contains(&reviewed), "{reviewed}: 2 seconds' worth");
+    assert!(is_checked(&["namespace: evil", "host: few.test", "path: /new"]), "few rules");
 }

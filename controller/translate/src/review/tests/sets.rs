@@ -311,3 +311,94 @@ fn an_old_set_shows_no_certificate_newly_for_hosts_below() {
     );
     assert_eq!(said("", &others[..1], &of(2025, 443)), None, "a younger one");
 }
+
+/// An Ingress with a host, or without one, and a set of the same year.
+fn evil(year: u16, host: &str) -> [String; 2] {
+    let rule = if host.is_empty() { String::new() } else { format!("host: '{host}', ") };
+    let ingress = format!(
+        "apiVersion: networking.k8s.io/v1\nkind: Ingress\n\
+         metadata: {{ name: old, namespace: evil, creationTimestamp: '{year}-01-01T00:00:00Z' }}\n\
+         spec: {{ ingressClassName: nginx, rules: [{{ {rule}http: {{ paths: [{{ path: /, pathType: Prefix, \
+         backend: {{ service: {{ name: s, port: {{ number: 80 }} }} }} }}] }} }}] }}"
+    );
+    [ingress, set_of("evil", year, "{ name: own, port: 80, protocol: HTTP, hostname: mine.test }")]
+}
+
+/// Whoever has the requests without a host has no ports by that.
+#[test]
+fn the_owner_of_the_default_host_takes_no_port_by_an_old_set() {
+    let victim = set_of("victim", 2022, "{ name: tcp, port: 9100, protocol: TCP }");
+    let new = "{ name: own, port: 80, protocol: HTTP, hostname: mine.test }, \
+               { name: new, port: 9100, protocol: TCP }";
+    let [ingress, set] = evil(2020, "");
+    let why = said("", &[victim, ingress, set], &set_of("evil", 2020, new));
+    assert!(why.is_some_and(|why| why.contains("victim/set would no longer stand")));
+}
+
+/// It would be the host's owner, who may bring its listener by an older set.
+#[test]
+fn an_old_object_names_no_host_newly_that_the_set_of_another_namespace_has() {
+    let tls = "tls: { certificateRefs: [{ name: x }] }";
+    let listener = |host: &str| {
+        format!("{{ name: l, port: 443, protocol: HTTPS, hostname: '{host}', {tls} }}")
+    };
+    for host in ["*.victim.test", "app.victim.test"] {
+        let victim = set_of("victim", 2022, &listener(host));
+        let [mine, set] = evil(2020, "mine.test");
+        let world = [GATEWAY.to_owned(), victim.clone(), mine, set];
+        let fixture = Fixture::new("", &world);
+        let named = format!("host: {host}");
+        let why = "belongs to namespace victim, whose ListenerSet victim/set names it";
+        fixture.denies("old", &["namespace: evil", "age: 2020-01-01T00:00:00Z", &named], why);
+        fixture.admits("new", &["namespace: evil", "age: 2025-01-01T00:00:00Z", &named]);
+        fixture.admits("own", &["namespace: victim", "age: 2020-01-01T00:00:00Z", &named]);
+        assert!(
+            is_denied(std::slice::from_ref(&victim), None, &route("evil", 2020, BY_GATEWAY, host)),
+            "{host}"
+        );
+        assert!(!is_denied(&[victim], None, &route("evil", 2025, BY_GATEWAY, host)), "{host}");
+        // It goes on where it has named the host before.
+        let [had, set] = evil(2020, host);
+        let fixture = Fixture::new("", &[GATEWAY.to_owned(), world[1].clone(), had, set]);
+        fixture
+            .admits("old", &["namespace: evil", "age: 2020-01-01T00:00:00Z", &named, "path: /y"]);
+    }
+}
+
+/// At two Gateways with the same addresses both stand, and the older set's sessions are served.
+#[test]
+fn an_old_set_at_another_gateway_takes_no_port() {
+    let other = GATEWAY.split("---\n").nth(1).unwrap().replace("name: web", "name: web2");
+    let at = |set: String| set.replace("name: web,", "name: web2,");
+    let victim = set_of("victim", 2022, "{ name: tcp, port: 9100, protocol: TCP }");
+    let own = "{ name: own, port: 80, protocol: HTTP, hostname: mine.test }";
+    let others = [other, victim, at(set_of("evil", 2020, own))];
+    let new = |year| {
+        at(set_of("evil", year, &format!("{own}, {{ name: new, port: 9100, protocol: TCP }}")))
+    };
+    assert!(said("", &others, &new(2020)).is_some());
+    assert_eq!(said("", &others[..2], &new(2025)), None, "a younger one");
+}
+
+/// The same wildcard on many ports is looked at once, and what is looked at is charged.
+#[test]
+fn a_set_is_charged_for_the_hosts_below_its_wildcards() {
+    use crate::pace::price::Prices;
+    let rules: Vec<_> = (0..1_000).map(|n| format!("{{ host: h{n}.test }}")).collect();
+    let many = format!(
+        "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {{ name: many, namespace: evil }}\n\
+         spec: {{ ingressClassName: nginx, rules: [{}] }}",
+        rules.join(", ")
+    );
+    let fixture = Fixture::new("", &[GATEWAY.to_owned(), many]);
+    let tls = "tls: { certificateRefs: [{ name: x }] }";
+    let listener = |port: u16| {
+        format!("{{ name: l{port}, port: {port}, protocol: HTTPS, hostname: '*.test', {tls} }}")
+    };
+    let listeners: Vec<_> = (1_001..1_065).map(listener).collect();
+    let all = objects(&set_of("evil", 2025, &listeners.join(", ")));
+    let [(_, Object::ListenerSet(set))] = &all[..] else { panic!("{all:?}") };
+    let prices = Prices { translator: &fixture.translator, world: &fixture.world };
+    let price = prices.of_set_review(&set.spec);
+    assert!((4_000_000..5_000_000).contains(&price), "{price}");
+}

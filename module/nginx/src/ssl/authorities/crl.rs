@@ -14,7 +14,7 @@ use oxigress_pki::List;
 use std::cell::Cell;
 use std::ptr::{NonNull, null_mut};
 use std::rc::Rc;
-use std::sync::OnceLock;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// `V_ASN1_SEQUENCE`
 const SEQUENCE: c_int = 16;
@@ -56,12 +56,21 @@ fn method() -> Option<&'static Method> {
     METHOD.get_or_init(new).as_ref()
 }
 
+/// While it is kept, no other thread changes the method that OpenSSL gives to the lists it decodes: there is one for the
+/// whole program. A worker decodes for handshakes on one thread, tests on several. What checks a write decodes lists
+/// without it on another thread, and neither verifies their signatures nor looks up numbers.
+pub fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// OpenSSL's form of a list with this head; `None`: the head cannot be read.
 pub fn decode(head: &[u8], list: Rc<List>) -> Option<X509Crl> {
     let method = method()?;
     // SAFETY: the method lives as long as the program, and OpenSSL's own follows it. Lists that another thread decodes
-    // meanwhile have no `Whole`, and are treated as unusable by the callbacks.
+    // meanwhile without `alone` have no `Whole`, and are treated as unusable by the callbacks.
     let decoded = unsafe {
+        let _alone = alone();
         ffi::X509_CRL_set_default_method(method.0.as_ptr());
         let decoded = X509Crl::from_der(head);
         ffi::X509_CRL_set_default_method(null_mut());

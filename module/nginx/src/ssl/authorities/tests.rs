@@ -1,6 +1,6 @@
 //! Verdicts are those of a store with everything decoded, and few parts are decoded for them.
 
-use super::Authorities;
+use super::{Authorities, crl};
 use crate::ssl::Verifier;
 use foreign_types::{ForeignType, ForeignTypeRef};
 use openssl::asn1::Asn1Time;
@@ -135,6 +135,7 @@ fn plain(certificates: &[u8], lists: &[u8]) -> X509Store {
     }
     let store = builder.build();
     let text = String::from_utf8(lists.into()).unwrap();
+    let _alone = crl::alone();
     for block in text.split_inclusive("-----END X509 CRL-----\n") {
         let list = X509Crl::from_pem(block.as_bytes()).unwrap();
         // SAFETY: both are alive; the store counts the list.
@@ -254,6 +255,25 @@ fn verdicts_are_those_of_a_store_with_everything_decoded() {
     }
     // Valid, no issuer, expired, revoked, no list, a list's signature.
     assert!([0, 20, 10, 23, 3, 8].iter().all(|code| seen.contains(code)), "{seen:?}");
+}
+
+/// OpenSSL's method for lists that it decodes is the whole program's.
+#[test]
+fn lists_are_decoded_on_several_threads() {
+    let ours = root("ours");
+    let (certificates, lists) = (pem([&ours]), list(&ours, &ours.key, &[7]));
+    let client = leaf(7, &ours);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..300 {
+                    let made = authorities(&certificates, &lists);
+                    assert_eq!(verdict(made.store(), &client, &[]), 23);
+                    assert_eq!(verdict(&plain(&certificates, &lists), &client, &[]), 23);
+                }
+            });
+        }
+    });
 }
 
 /// A list of an issuer's numbers, whose bytes are changed before it is signed, as PEM.
