@@ -16,6 +16,7 @@ mod certificate;
 mod checks;
 mod head;
 mod lines;
+mod places;
 mod review;
 #[cfg(test)]
 mod tests;
@@ -36,6 +37,7 @@ use openssl::ssl::{Ssl, SslContext};
 use oxigress_net::connections::{self, Bounds, ConnectionSlot, PROXIED};
 use oxigress_objects::{Key, Kind, ObjectRef, World};
 use oxigress_translate::{Candidate, ReviewOutcome, Reviews, Translator};
+use places::Places;
 use review::Subject;
 use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -44,7 +46,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Mutex, Semaphore, mpsc, oneshot, watch};
+use tokio::sync::{Mutex, mpsc, oneshot, watch};
 use tokio::time::timeout_at;
 use tokio_openssl::SslStream;
 use upload::Upload;
@@ -59,6 +61,8 @@ const UPLOAD: Duration = Duration::from_secs(2);
 const LEFT: Duration = Duration::from_secs(2);
 /// Requests whose bodies are held at once.
 const MAX_REQUESTS: usize = 16;
+/// Requests of one client among them.
+const PLACES_OF_CLIENT: usize = MAX_REQUESTS / 2;
 /// Connections: the API servers' idle ones, and as many again that are making their handshakes. Several API servers may
 /// come from one address. The API server opens another connection when it needs it.
 const BOUNDS: Bounds = Bounds { all: 512, of_client: 384, idle: Duration::from_secs(60) };
@@ -220,7 +224,7 @@ pub struct Webhook {
 
 /// What a connection needs to answer reviews: the controller's queue and the bounds of all connections.
 struct Reviewer {
-    places: Semaphore,
+    places: Places,
     lines: Arc<Lines>,
     /// One object is held parsed at a time: it takes a multiple of its bytes.
     controller: Mutex<mpsc::Sender<ReviewRequest>>,
@@ -295,7 +299,7 @@ async fn converse(
 
 impl Reviewer {
     fn new(controller: mpsc::Sender<ReviewRequest>, checks: Arc<Checks>) -> Self {
-        let places = Semaphore::new(MAX_REQUESTS);
+        let places = Places::new(MAX_REQUESTS, PLACES_OF_CLIENT);
         Reviewer { places, lines: Arc::default(), controller: Mutex::new(controller), checks }
     }
 
@@ -365,10 +369,8 @@ impl Reviewer {
             }
             _ => None,
         };
-        let of_client = self.lines.join_client(client).ok_or(Refusal::Busy)?;
-        let _of_client = timeout_at(end, of_client.place()).await.map_err(|_| Refusal::Busy)?;
-        let place = timeout_at(end, self.places.acquire()).await;
-        let _place = place.map_err(|_| Refusal::Busy)?.map_err(|_| Refusal::Busy)?;
+        let place = timeout_at(end, self.places.take(client)).await;
+        let _place = place.map_err(|_| Refusal::Busy)?.ok_or(Refusal::Busy)?;
         let until = end.min(tokio::time::Instant::now() + UPLOAD);
         let body = timeout_at(until, upload.read(MAX_BYTES, head.is_some())).await;
         let body = body.map_err(|_| Refusal::TooSlow)??;

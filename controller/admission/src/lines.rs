@@ -9,13 +9,11 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// Reviews of one namespace at once.
 const PLACES: usize = 4;
-/// Reviews of one client at once: half of all places.
-pub const PLACES_OF_CLIENT: usize = super::MAX_REQUESTS / 2;
 /// Those that wait included.
 pub const MAX_IN_LINE: usize = 64;
 
-/// Who has a line: an address, or a namespace as it names it.
-type Whose = (IpAddr, Option<String>);
+/// Who has a line: an address, for a namespace as it names it.
+type Whose = (IpAddr, String);
 
 /// The lines of those that have any.
 #[derive(Default)]
@@ -31,19 +29,11 @@ pub struct InLine<'l> {
 impl Lines {
     /// Puts a review into its namespace's line; `None`: the line is full.
     pub fn join(&self, client: IpAddr, namespace: &str) -> Option<InLine<'_>> {
-        self.enter((client, Some(namespace.to_owned())), PLACES, MAX_IN_LINE)
-    }
-
-    /// Puts a review into its client's line, which is as long as it likes.
-    pub fn join_client(&self, client: IpAddr) -> Option<InLine<'_>> {
-        self.enter((client, None), PLACES_OF_CLIENT, usize::MAX)
-    }
-
-    fn enter(&self, whose: Whose, places: usize, most: usize) -> Option<InLine<'_>> {
+        let whose = (client, namespace.to_owned());
         let mut all = self.all();
-        let line = all.entry(whose.clone()).or_insert_with(|| Arc::new(Semaphore::new(places)));
+        let line = all.entry(whose.clone()).or_insert_with(|| Arc::new(Semaphore::new(PLACES)));
         // The list has one, and each review in the line.
-        let has_room = Arc::strong_count(line) <= most;
+        let has_room = Arc::strong_count(line) <= MAX_IN_LINE;
         has_room.then(|| InLine { lines: self, whose, places: line.clone() })
     }
 

@@ -363,7 +363,7 @@ async fn occupy(
     running: &Running,
 ) -> Vec<(mpsc::Sender<Part>, tokio::task::JoinHandle<StatusCode>)> {
     let mut all = Vec::new();
-    for _ in 0..lines::PLACES_OF_CLIENT {
+    for _ in 0..PLACES_OF_CLIENT {
         let (mut client, _) = connect(running.address).await;
         let (request, parts) = upload();
         parts.send(Ok(Frame::data(Bytes::from_static(&[b' '; head::BYTES])))).await.unwrap();
