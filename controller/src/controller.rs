@@ -26,8 +26,7 @@ use oxigress_settings::conf_input::ConfInput;
 use oxigress_status::{Reporter, Update};
 use oxigress_supervisor::runtime::arrival::Arrival;
 use oxigress_telemetry::Telemetry;
-use oxigress_translate::pace::Pace;
-use oxigress_translate::pace::price::Prices;
+use oxigress_translate::pace::{Pace, price::Prices};
 use oxigress_translate::{Reviews, Translator, WithheldItem};
 use ports::PortPace;
 use std::collections::BTreeSet;
@@ -307,9 +306,9 @@ impl Controller {
 
     fn write_conf_input(&self, input: &ConfInput) {
         if let Err(error) = input.write(&self.conf_input) {
+            let file = self.conf_input.display();
             tracing::error!(
-                "cannot write {}: {error}; nginx keeps its ports, settings and zone size",
-                self.conf_input.display()
+                "cannot write {file}: {error}; nginx keeps its ports, settings and zone size"
             );
         }
     }
@@ -428,6 +427,8 @@ impl Controller {
     /// Translates, and again when more is known of names that were not wanted before.
     fn update(&mut self, changed: &Changed) {
         self.translate(changed);
+        let work = self.translator.take_endpoint_work();
+        self.pace.spend(work, self.has_all, Instant::now().into_std());
         self.telemetry.apply(self.translator.exporter());
         let Some(names) = self.translator.take_external_names() else { return };
         self.world.retain_answers(&names);

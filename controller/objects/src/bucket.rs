@@ -14,18 +14,20 @@ pub struct Rate {
     pub period: Duration,
 }
 
-/// What is left of a [`Rate`].
+/// What is left of a [`Rate`], or owed.
 #[derive(Clone, Copy, Debug)]
 pub struct Bucket {
     rate: Rate,
     left: u64,
+    /// What was drawn beyond that, which comes back first.
+    owed: u64,
     at: Instant,
 }
 
 impl Bucket {
     /// Makes a bucket that is full now.
     pub fn full(rate: Rate, now: Instant) -> Self {
-        Bucket { rate, left: rate.full, at: now }
+        Bucket { rate, left: rate.full, owed: 0, at: now }
     }
 
     /// How much it holds, and how long it takes to fill.
@@ -35,11 +37,12 @@ impl Bucket {
 
     /// What can be drawn now.
     pub fn left(&self, now: Instant) -> u64 {
-        let passed = now.saturating_duration_since(self.at).as_nanos();
-        let period = self.rate.period.as_nanos().max(1);
-        let regained = passed.saturating_mul(u128::from(self.rate.full)) / period;
-        let regained = u64::try_from(regained).unwrap_or(u64::MAX);
-        regained.saturating_add(self.left).min(self.rate.full)
+        self.settled(now).0
+    }
+
+    /// What has to come back before anything can be drawn.
+    pub fn owed(&self, now: Instant) -> u64 {
+        self.settled(now).1
     }
 
     /// Whether nothing was drawn lately.
@@ -49,17 +52,44 @@ impl Bucket {
 
     /// Draws so much; `false`: there is less, and nothing was drawn.
     pub fn draw(&mut self, amount: u64, now: Instant) -> bool {
-        let Some(left) = self.left(now).checked_sub(amount) else { return false };
-        (self.left, self.at) = (left, now);
+        let (left, owed) = self.settled(now);
+        let Some(left) = left.checked_sub(amount) else { return false };
+        (self.left, self.owed, self.at) = (left, owed, now);
         true
+    }
+
+    /// Draws so much, whatever there is.
+    pub fn owe(&mut self, amount: u64, now: Instant) {
+        let (left, owed) = self.settled(now);
+        let owed = owed.saturating_add(amount.saturating_sub(left));
+        (self.left, self.owed, self.at) = (left.saturating_sub(amount), owed, now);
     }
 
     /// How long until so much can be drawn; of more than a full bucket, until it is full.
     pub fn wait(&self, amount: u64, now: Instant) -> Duration {
-        let lacks = amount.min(self.rate.full).saturating_sub(self.left(now));
-        let nanoseconds = u128::from(lacks) * self.rate.period.as_nanos();
+        let (left, owed) = self.settled(now);
+        self.time_of(owed.saturating_add(amount.min(self.rate.full)).saturating_sub(left))
+    }
+
+    /// How long until no more is owed than so much.
+    pub fn wait_to_owe(&self, most: u64, now: Instant) -> Duration {
+        self.time_of(self.owed(now).saturating_sub(most))
+    }
+
+    fn time_of(&self, amount: u64) -> Duration {
+        let nanoseconds = u128::from(amount) * self.rate.period.as_nanos();
         let nanoseconds = nanoseconds.div_ceil(u128::from(self.rate.full.max(1)));
         Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX))
+    }
+
+    /// What is left, and what is owed.
+    fn settled(&self, now: Instant) -> (u64, u64) {
+        let passed = now.saturating_duration_since(self.at).as_nanos();
+        let period = self.rate.period.as_nanos().max(1);
+        let regained = passed.saturating_mul(u128::from(self.rate.full)) / period;
+        let regained = u64::try_from(regained).unwrap_or(u64::MAX);
+        let left = regained.saturating_add(self.left).saturating_sub(self.owed);
+        (left.min(self.rate.full), self.owed.saturating_sub(regained.saturating_add(self.left)))
     }
 }
 
@@ -81,5 +111,23 @@ mod tests {
         assert!(!bucket.is_full(at(14_999)) && bucket.is_full(at(15_000)));
         assert_eq!(bucket.left(start), 0, "a time before the last one");
         assert_eq!(bucket.wait(0, start), Duration::ZERO);
+    }
+
+    #[test]
+    fn what_is_owed_comes_back_first() {
+        let rate = Rate { full: 1_000, period: Duration::from_secs(10) };
+        let start = Instant::now();
+        let at = |millis| start + Duration::from_millis(millis);
+        let mut bucket = Bucket::full(rate, start);
+        bucket.owe(400, start);
+        assert_eq!((bucket.left(start), bucket.owed(start)), (600, 0));
+        bucket.owe(1_600, start);
+        assert_eq!((bucket.left(start), bucket.owed(start)), (0, 1_000));
+        assert!(!bucket.draw(1, at(10_000)) && bucket.draw(0, start));
+        assert_eq!(bucket.wait(100, start), Duration::from_secs(11));
+        assert_eq!(bucket.wait_to_owe(300, start), Duration::from_secs(7));
+        assert_eq!(bucket.wait_to_owe(300, at(8_000)), Duration::ZERO);
+        assert_eq!((bucket.left(at(11_000)), bucket.owed(at(4_000))), (100, 600));
+        assert!(bucket.draw(100, at(11_000)) && bucket.is_full(at(21_000)));
     }
 }

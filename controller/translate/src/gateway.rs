@@ -45,7 +45,7 @@ pub mod work;
 
 pub use frontend::authorities_of as authorities_of_clients;
 pub use gateways::references;
-pub use host::intersection;
+pub use host::{covers, intersection};
 pub use left::Left;
 pub use listener::MAX_LISTENERS;
 pub use memo::Memo;

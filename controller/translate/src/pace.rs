@@ -2,8 +2,9 @@
 //!
 //! Shape:   a change is charged to its namespace before the world takes it over. What a namespace cannot pay waits, the
 //!          latest form of each object only, and is taken over in the order in which it came; others' changes go on.
-//!          Removals and what costs nothing never wait. Endpoints are paid from a share of their own: they wait for no other
-//!          change, and no other change for them. EndpointSlices of one Service that wait are taken over together, for one price.
+//!          Removals and what costs nothing never wait. Endpoints have a share of their own, from which is taken what reading those
+//!          of the namespace's Services took, whatever it was read for: while that is owed, its EndpointSlices wait and are
+//!          then read together, removals too. What is owed beyond a whole share has all of its changes wait.
 //!          What a host's guests have there is merged again when its owner changes something: the owner pays for some of that, the
 //!          guests for the rest, as far as they can, and then the owner.
 //! Cost:    [`price::Prices`], asked about a change when it is its turn, so that those that wait cost nothing.
@@ -18,15 +19,14 @@ mod tests;
 
 use crate::patterns::budget;
 use oxigress_objects::bucket::{Bucket, Rate};
-use oxigress_objects::{Key, Kind, Name, Object, ObjectRef, Seen};
-use price::{Price, Prices};
-use std::collections::btree_map::Entry;
+use oxigress_objects::{Kind, Name, Object, ObjectRef, Seen};
+use price::{ANY, Price, Prices};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 /// What the changes of a namespace may cost: all that it may serve, once a minute.
 pub const OF_NAMESPACE: Rate = Rate { full: budget::OF_NAMESPACE, period: Duration::from_mins(1) };
-/// What its changes of endpoints may cost beside that.
+/// What reading the endpoints of its Services may take beside that.
 pub const OF_ENDPOINTS: Rate = Rate { full: 2_000_000_000, period: Duration::from_secs(40) };
 /// Shares that are counted before those are forgotten that may ask for everything.
 const MANY_SHARES: usize = 1_000;
@@ -56,19 +56,17 @@ struct Share {
     bucket: Bucket,
     /// The changes that wait, by number.
     order: BTreeMap<u64, Change>,
-    /// The number of the change that an object waits in.
     numbers: BTreeMap<ObjectRef, u64>,
-    /// The number of the change that EndpointSlices of a Service wait in.
-    services: BTreeMap<Key, u64>,
     next: u64,
     /// Nothing can be paid before.
     due_at: Instant,
 }
 
-/// A change and what is not yet paid of it: one object, or the EndpointSlices of one Service.
+/// A change and what is not yet paid of it.
 struct Change {
-    objects: BTreeMap<ObjectRef, Object>,
-    service: Option<Key>,
+    id: ObjectRef,
+    /// `None`: it is removed, which waits where endpoints do.
+    object: Option<Object>,
     due: Due,
 }
 
@@ -87,26 +85,27 @@ impl Pace {
     pub fn admit(&mut self, seen: Seen, prices: &Prices<'_>, now: Instant) -> Option<Seen> {
         let (id, object) = seen;
         let payer = Payer::of(&id);
-        let Some(object) = object else {
-            self.forget(&payer, &id);
-            return Some((id, None));
+        let waits = |share: &Share| !share.order.is_empty() || share.bucket.owed(now) > 0;
+        let is_free = match &object {
+            Some(object) => prices.is_free(&id, object),
+            None => !payer.is_for_endpoints || !self.shares.get(&payer).is_some_and(waits),
         };
-        if prices.is_free(&id, &object) {
+        if is_free {
             self.forget(&payer, &id);
-            return Some((id, Some(object)));
+            return Some((id, object));
         }
         self.sweep(now);
-        let mut change = Change::of(id.clone(), object);
+        let mut change = Change { id: id.clone(), object, due: Due::Untold };
         let share = self.share(&payer, now);
         // Whoever waits goes first.
         if share.order.is_empty() {
             if share.due_at <= now && self.pay(&payer, &mut change, prices, now) {
-                return Some((id, change.objects.into_values().next()));
+                return Some((id, change.object));
             }
             let due_at = self.share(&payer, now).due_at;
             self.by_time.insert((due_at, payer.clone()));
         }
-        if self.share(&payer, now).put(id.clone(), change) {
+        if self.share(&payer, now).put(change) {
             self.news.insert(id, true);
             self.waiting += 1;
             self.delayed += 1;
@@ -128,18 +127,23 @@ impl Pace {
                     self.by_time.insert((due_at, payer));
                     break;
                 }
-                share.forget_service(change.service.as_ref());
-                for id in change.objects.keys() {
-                    share.numbers.remove(id);
-                }
-                self.waiting -= change.objects.len();
-                for (id, object) in change.objects {
-                    self.news.insert(id.clone(), false);
-                    due.push((id, Some(object)));
-                }
+                share.numbers.remove(&change.id);
+                self.waiting -= 1;
+                self.news.insert(change.id.clone(), false);
+                due.push((change.id, change.object));
             }
         }
         due
+    }
+
+    /// Takes what reading endpoints has taken from the shares of the namespaces of their Services, but at the start, which is
+    /// nobody's doing.
+    pub fn spend(&mut self, work: BTreeMap<Name, u64>, is_change: bool, now: Instant) {
+        for (namespace, amount) in work.into_iter().filter(|_| is_change) {
+            let payer = Payer { namespace, is_for_endpoints: true };
+            self.share(&payer, now).bucket.owe(amount, now);
+        }
+        self.sweep(now);
     }
 
     /// When something may be due; `None`: nothing waits.
@@ -174,6 +178,10 @@ impl Pace {
         prices: &Prices<'_>,
         now: Instant,
     ) -> bool {
+        if let Some(wait) = self.deep_debt(payer, now) {
+            self.share(payer, now).due_at = now + wait;
+            return false;
+        }
         loop {
             change.due = match &change.due {
                 Due::Untold => Due::Reading(change.price(prices)),
@@ -186,11 +194,20 @@ impl Pace {
         }
     }
 
+    /// How long all changes of a namespace wait since it has its endpoints read so often.
+    fn deep_debt(&self, payer: &Payer, now: Instant) -> Option<Duration> {
+        let payer = Payer { is_for_endpoints: true, ..payer.clone() };
+        let wait = self.shares.get(&payer)?.bucket.wait_to_owe(OF_ENDPOINTS.full, now);
+        (!wait.is_zero()).then_some(wait)
+    }
+
+    /// Draws a price. Guests pay their part while they keep half of a share for their own changes.
     fn draw(&mut self, payer: &Payer, price: &Price, now: Instant) -> bool {
         let (mut own, mut of_guests) = (price.own, Vec::new());
         for (guest, amount) in &price.of_guests {
             let guest = Payer { namespace: guest.clone(), is_for_endpoints: false };
-            match self.share(&guest, now).bucket.left(now) < *amount {
+            let bucket = self.share(&guest, now).bucket;
+            match bucket.left(now) < amount.saturating_add(bucket.rate().full / 2) {
                 true => own = own.saturating_add(*amount),
                 false => of_guests.push((guest, *amount)),
             }
@@ -241,81 +258,41 @@ impl Share {
             bucket: Bucket::full(rate, now),
             order: BTreeMap::new(),
             numbers: BTreeMap::new(),
-            services: BTreeMap::new(),
             next: 0,
             due_at: now,
         }
     }
 
     /// Lets a change wait; `false`: an older form of the object waited already.
-    fn put(&mut self, id: ObjectRef, change: Change) -> bool {
-        let known = self.numbers.get(&id).and_then(|number| self.order.get(number));
-        let is_new = known.is_none();
-        // An EndpointSlice may be another Service's now.
-        if known.is_some_and(|known| known.service != change.service) {
-            self.remove(&id);
+    fn put(&mut self, change: Change) -> bool {
+        if let Some(number) = self.numbers.get(&change.id) {
+            self.order.insert(*number, change);
+            return false;
         }
-        let joined = change.service.as_ref().and_then(|service| self.services.get(service));
-        let number = joined.or_else(|| self.numbers.get(&id)).copied().unwrap_or(self.next);
-        self.next = self.next.max(number + 1);
-        self.numbers.insert(id, number);
-        if let Some(service) = &change.service {
-            self.services.insert(service.clone(), number);
-        }
-        match self.order.entry(number) {
-            Entry::Vacant(entry) => drop(entry.insert(change)),
-            Entry::Occupied(mut entry) => {
-                let known = entry.get_mut();
-                known.objects.extend(change.objects);
-                known.due = Due::Untold;
-            }
-        }
-        is_new
-    }
-
-    fn forget_service(&mut self, service: Option<&Key>) {
-        if let Some(service) = service {
-            self.services.remove(service);
-        }
+        self.numbers.insert(change.id.clone(), self.next);
+        self.order.insert(self.next, change);
+        self.next += 1;
+        true
     }
 
     /// Forgets a change that waits; `false`: none does.
     fn remove(&mut self, id: &ObjectRef) -> bool {
-        let Some(number) = self.numbers.remove(id) else { return false };
-        let Entry::Occupied(mut entry) = self.order.entry(number) else { return false };
-        entry.get_mut().objects.remove(id);
-        entry.get_mut().due = Due::Untold;
-        if entry.get().objects.is_empty() {
-            let service = entry.remove().service;
-            self.forget_service(service.as_ref());
-        }
-        true
+        let number = self.numbers.remove(id);
+        number.is_some_and(|number| self.order.remove(&number).is_some())
     }
 }
 
 impl Change {
-    fn of(id: ObjectRef, object: Object) -> Self {
-        let service = match &object {
-            Object::EndpointSlice(slice) => slice.service_of(&id.key.namespace),
-            _ => None,
-        };
-        Change { objects: BTreeMap::from([(id, object)]), service, due: Due::Untold }
-    }
-
     /// What telling its price costs.
     fn price(&self, prices: &Prices<'_>) -> Price {
-        match &self.service {
-            Some(service) => Price::own(prices.of_slices(service, &self.objects)),
-            None => {
-                let all = self.objects.iter().map(|(id, object)| prices.of_reading(id, object));
-                all.fold(Price::default(), Price::plus)
-            }
+        match &self.object {
+            Some(object) => prices.of_reading(&self.id, object),
+            None => Price::own(ANY),
         }
     }
 
     /// What taking it over costs beside that.
     fn rest(&self, prices: &Prices<'_>) -> u64 {
-        let all = self.objects.iter().map(|(id, object)| prices.of_rest(id, object));
-        all.fold(0, u64::saturating_add)
+        self.object.as_ref().map_or(0, |object| prices.of_rest(&self.id, object))
     }
 }

@@ -134,11 +134,7 @@ impl Translator {
         }
         if let Some(unchecked) = reviews.refusal() {
             outcome.warnings.push(unchecked);
-            // Names are compared without compiling or merging anything: a namespace that spends its budget takes nothing of another.
-            let Some(claims) = &parsed.claims else { return Ok(()) };
-            self.check_overlap(world, ingress, claims, outcome)?;
-            let (ignored, _) = self.check_ownership(claims, false);
-            return deny(of_severity(&ignored, Severity::Rejected));
+            return self.check_names(world, ingress, parsed.claims.as_ref(), outcome);
         }
         let (own, others): (Vec<Note>, Vec<Note>) = parsed
             .notes
@@ -162,6 +158,20 @@ impl Translator {
         }
         outcome.warnings.extend(of_severity(&alone, Severity::Warning));
         Ok(())
+    }
+
+    /// Compares names without compiling or merging anything: a namespace that spends its budget takes nothing of another one.
+    fn check_names(
+        &self,
+        world: &World,
+        ingress: &Ingress,
+        claims: Option<&Claims>,
+        outcome: &mut ReviewOutcome,
+    ) -> Result<(), String> {
+        let Some(claims) = claims else { return Ok(()) };
+        self.check_overlap(world, ingress, claims, outcome)?;
+        let (ignored, _) = self.check_ownership(claims, false);
+        deny(of_severity(&ignored, Severity::Rejected))
     }
 
     /// What it would claim. Patterns beyond what its namespace may have reviewed are not compiled, which `reviews` tells.
@@ -242,6 +252,7 @@ impl Translator {
         let name = format!("{}/canary", self.options.annotations_prefix);
         let says_canary = |ingress: &Ingress| ingress.annotations.contains_key(&name);
         let older_self = self.claims.get(&claims.key);
+        let was_canary = older_self.is_some_and(|old| old.canary().is_some());
         let mut others = BTreeSet::new();
         for (host, paths) in claims.hosts.iter() {
             let paths: BTreeSet<&str> = paths.iter().map(|claim| claim.path.as_str()).collect();
@@ -250,15 +261,16 @@ impl Translator {
             for other in self.claims_on(host).into_iter().filter(|other| other.key != claims.key) {
                 others.insert(&other.key);
                 let is_older = (claims.created, &claims.key) < (other.created, &other.key);
-                let is_taken =
-                    |path: &&str| paths.contains(path) && !(is_older && had_paths.contains(path));
+                // What it had as a canary it has not had before others.
+                let is_own = other.key.namespace == claims.key.namespace;
+                let had = |path: &&str| had_paths.contains(path) && (is_own || !was_canary);
+                let is_taken = |path: &&str| paths.contains(path) && !(is_older && had(path));
                 let theirs = other.claims_on(host).iter();
                 let Some(path) = theirs.map(|claim| claim.path.as_str()).find(is_taken) else {
                     continue;
                 };
                 // The second Ingress of a rollout that is not under way says `canary: "false"`. A canary of another namespace joins
                 // no path, and without one the older Ingress has it.
-                let is_own = other.key.namespace == claims.key.namespace;
                 let is_rollout = (is_own || claims.canary().is_some() || !is_older)
                     && (says_canary(ingress)
                         || world.ingresses.get(&other.key).is_some_and(|other| says_canary(other)));
@@ -374,8 +386,7 @@ impl Translator {
             _ => None,
         };
         let is_foreign = |(owner, _): &(Age, Kind)| owner.key.namespace != claims.key.namespace;
-        let has_it = self.claims.get(&claims.key).is_some_and(|old| old.hosts.contains_key(host));
-        let of_set = || self.set_over(host, &claims.age()).filter(|_| is_oldest() && !has_it);
+        let of_set = || self.set_over(host, &claims.age()).filter(|_| is_oldest());
         let (Age { key: owner, .. }, kind) = before.filter(is_foreign).or_else(of_set)?;
         Some(Note::rejected(format!(
             "{} belongs to namespace {}, whose {kind} {owner} names it; this Ingress is older and would take it over: name the \

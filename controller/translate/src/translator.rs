@@ -81,6 +81,8 @@ pub struct Translator {
     pub(crate) host_backends: Relation<HostPattern, HostBackend>,
     pub(crate) backend_specs: BTreeMap<BackendId, BackendSpec>,
     pub(crate) default_backend: Option<BackendRef>,
+    /// What reading endpoints has taken, in nanoseconds, by the namespace of their Service.
+    pub(crate) endpoint_work: BTreeMap<Name, u64>,
     pub(crate) secrets: Relation<HostPattern, Key>,
     pub(crate) names: Relation<HostPattern, CertificateId>,
     /// The certificates that are shown for wildcards, which hosts below them may be shown too.
@@ -100,8 +102,8 @@ pub struct Translator {
     gateway_memo: Memo,
     /// Routes, whoever serves them, and what they name as their parents.
     pub(crate) route_parents: Relation<ObjectRef, ObjectRef>,
-    /// The rules of listeners, by host.
-    listener_rules: BTreeMap<HostPattern, usize>,
+    /// How many rules listeners have, by host and by the namespace of their object.
+    listener_rules: BTreeMap<HostPattern, BTreeMap<String, usize>>,
     /// The hosts that routes and listeners of Gateways name.
     pub(crate) gateway_claims: BTreeMap<HostPattern, GatewayClaim>,
     /// The hosts of listeners of ListenerSets, each with the youngest of each namespace.
@@ -142,6 +144,7 @@ impl Translator {
             host_backends: Relation::default(),
             backend_specs: BTreeMap::new(),
             default_backend: None,
+            endpoint_work: BTreeMap::new(),
             secrets: Relation::default(),
             names: Relation::default(),
             above: BTreeMap::new(),

@@ -89,16 +89,17 @@ impl Standing<'_> {
     ) -> Option<String> {
         let addresses = own.gateway.as_ref().and_then(|key| self.gateways.get(key));
         let addresses = addresses.map(GatewayState::addresses).unwrap_or_default();
-        let all = self.gateways.values().flat_map(|state| {
+        let all = self.gateways.iter().flat_map(|(gateway, state)| {
             let meets = state.addresses().iter().any(|address| addresses.contains(address));
             let of_sets = state.accepted().filter(|one| one.home.kind == Kind::ListenerSet);
-            of_sets.map(move |listener| (meets, listener))
+            of_sets.map(move |listener| (meets.then_some(gateway), listener))
         });
         let namespace = &own.object.key.namespace;
-        let mut lost = all.filter(|(meets, listener)| {
+        let mut lost = all.filter(|(gateway, listener)| {
             let at = (listener.home.key.clone(), listener.spec.name.clone());
             *listener.home.key.namespace != **namespace
-                && (!standing.contains(&at) || (*meets && own.take(self.options, listener)))
+                && (!standing.contains(&at)
+                    || gateway.is_some_and(|gateway| own.take(self.options, gateway, listener)))
                 && !excepted(&listener.host, listener.home)
         });
         let (_, ListenerState { home, spec, .. }) = lost.next()?;
@@ -212,7 +213,8 @@ impl<'w> OwnListeners<'w> {
     }
 
     /// Whether a new listener has what a listener of a younger set has, if nothing else is in its way.
-    fn take(&self, options: &Options, other: &ListenerState<'_>) -> bool {
+    fn take(&self, options: &Options, gateway: &Key, other: &ListenerState<'_>) -> bool {
+        let is_same_gateway = self.gateway.as_ref() == Some(gateway);
         let transport = |one: &ListenerState<'_>| {
             let (_, number) = one.number(options)?;
             Some(one.protocol?.transport(options, one.port.unwrap_or(number)))
@@ -221,7 +223,11 @@ impl<'w> OwnListeners<'w> {
             let is_same_port =
                 one.number(options).is_some() && one.number(options) == other.number(options);
             // At another Gateway both may stand, and yet the older has sessions, or says which certificates clients show.
-            is_same_port && (transport(one) != transport(other) || one.host == other.host)
+            let is_same_host = one.host == other.host
+                && (is_same_gateway
+                    || one.protocol != other.protocol
+                    || one.protocol != Some(Protocol::Http));
+            is_same_port && (transport(one) != transport(other) || is_same_host)
         })
     }
 

@@ -118,7 +118,7 @@ impl Sessions {
         refused: &mut Refused,
         built: &mut Built,
     ) {
-        let mut wide = BTreeMap::new();
+        let mut wide = kept::WidePlaces::default();
         for (place, asked) in self.0 {
             built.session_hosts.extend(place.host.clone());
             let owner = owner_of(options, beside, &place, &asked);
@@ -154,13 +154,13 @@ impl Sessions {
                 namespace: winner.age.1.namespace.to_string(),
                 route: winner.age.1.name.to_string(),
             };
-            if is_wide(&place) && !route.targets.is_empty() {
-                wide.insert((asked.at.port, asked.at.address), place.clone());
+            if !route.targets.is_empty() {
+                wide.note(&asked.at, &place, &winner.age);
             }
             built.sessions.insert(place, route);
         }
         close(options, gateways, built);
-        kept::keep(options, beside, listeners, &wide, built);
+        wide.keep(options, beside, listeners, built);
     }
 }
 

@@ -11,11 +11,10 @@
 //!          listeners that may show it; of a BackendTLSPolicy and of the ConfigMap that it names the routes to its Services. Of what
 //!          may show another certificate for a wildcard, the hosts of Ingresses below that.
 //! Units:   nanoseconds; the constants are measured by `what_is_charged_is_what_it_takes`, rounded up.
-//!          Of a Service and of an EndpointSlice the endpoints that are read, sent and written again, and of what leads to a Service
-//!          newly: [`endpoints`].
+//!          Of a Service, and of what leads to one newly, the endpoints that are read, sent and written again: [`endpoints`].
 //! Exempt:  what is the operator's: classes, Namespaces, the objects that flags and the main ConfigMap name.
 
-mod endpoints;
+pub mod endpoints;
 mod gateways;
 
 use crate::Translator;
@@ -27,10 +26,11 @@ use oxigress_core::patterns::{price_of, price_of_reading};
 use oxigress_objects::gateway::{HttpRouteSpec, Listener, ListenerSet, Policy};
 use oxigress_objects::ingress::Ingress;
 use oxigress_objects::secret::Secret;
-use oxigress_objects::service::EndpointSlice;
 use oxigress_objects::{Key, Kind, Name, Object, ObjectRef, World};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
+/// What a change costs that waits where anything is owed.
+pub(super) const ANY: u64 = 1;
 /// What an endpoint costs that is read and sent again, and written by nginx.
 const ENDPOINT: u64 = 5_000;
 /// What a point of a ring costs.
@@ -90,16 +90,6 @@ impl Price {
         Price { own, of_guests: BTreeMap::new() }
     }
 
-    /// What two changes cost together.
-    pub(super) fn plus(mut self, other: Price) -> Price {
-        self.own = self.own.saturating_add(other.own);
-        for (guest, amount) in other.of_guests {
-            let sum = self.of_guests.entry(guest).or_default();
-            *sum = sum.saturating_add(amount);
-        }
-        self
-    }
-
     /// What all pay together.
     pub fn total(&self) -> u64 {
         self.of_guests.values().copied().fold(self.own, u64::saturating_add)
@@ -136,13 +126,7 @@ impl<'a> Prices<'a> {
                     || self.translator.routes_with(key).next().is_none()
             }
             Object::ReferenceGrant(new) => api.grants.get(key) == Some(new) || is_unused,
-            Object::EndpointSlice(new) => {
-                let old = self.world.slice(key);
-                let is_unread = |of: &EndpointSlice| {
-                    of.service_of(&key.namespace).is_none_or(|of| self.is_without_backends(&of))
-                };
-                old == Some(new) || (is_unread(new) && old.is_none_or(|old| is_unread(old)))
-            }
+            Object::EndpointSlice(new) => self.world.slice(key) == Some(new),
             Object::GatewayClass(_) | Object::IngressClass(_) | Object::Namespace(_) => true,
         };
         is_same || self.translator.is_operators(id) || !self.is_read(id, object)
@@ -233,11 +217,8 @@ impl<'a> Prices<'a> {
                 let routes: BTreeSet<&ObjectRef> = routes.collect();
                 INGRESS.saturating_add(self.of_routes(routes.into_iter()))
             }
-            Object::EndpointSlice(new) => {
-                let service = new.service_of(&id.key.namespace);
-                let slices = BTreeMap::from([(id.clone(), object.clone())]);
-                service.map_or(0, |service| self.of_slices(&service, &slices))
-            }
+            // What is read for it is taken from the share of endpoints, when it was read.
+            Object::EndpointSlice(_) => ANY,
             Object::GatewayClass(_) | Object::IngressClass(_) | Object::Namespace(_) => 0,
         }
     }

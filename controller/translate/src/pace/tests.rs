@@ -105,6 +105,36 @@ impl Bench {
         is_admitted
     }
 
+    /// Takes it over if it does not wait, and translates it; whether it did not.
+    fn edit(&mut self, (id, object): Seen, seconds: u64) -> bool {
+        let at = self.at(seconds);
+        let prices = Prices { translator: &self.translator, world: &self.world };
+        let admitted = self.pace.admit((id, object), &prices, at);
+        let is_admitted = admitted.is_some();
+        self.translate(admitted.into_iter().collect(), at);
+        is_admitted
+    }
+
+    /// Takes over and translates what has waited; how many changes.
+    fn catch_up(&mut self, seconds: u64) -> usize {
+        let at = self.at(seconds);
+        let prices = Prices { translator: &self.translator, world: &self.world };
+        let due = self.pace.due(&prices, at);
+        let count = due.len();
+        self.translate(due, at);
+        count
+    }
+
+    fn translate(&mut self, seen: Vec<Seen>, at: Instant) {
+        self.apply(seen);
+        self.pace.spend(self.translator.take_endpoint_work(), true, at);
+    }
+
+    /// Forgets what was read until now, as of what is there at the start.
+    fn forget_work(&mut self) {
+        self.translator.take_endpoint_work();
+    }
+
     fn due(&mut self, seconds: u64) -> Vec<String> {
         let at = self.at(seconds);
         let prices = Prices { translator: &self.translator, world: &self.world };
@@ -431,36 +461,6 @@ fn a_server_snippet_costs_its_bytes_for_each_ingress_of_the_host() {
     let copied = 16_000 * 100 * 10;
     assert!(after >= before + copied, "{after}: {before} and 16,000 bytes a hundred times");
     assert!(own >= copied, "{own}: whoever writes it pays it too");
-}
-
-#[test]
-fn an_object_of_a_guest_pays_for_the_rules_beside_it() {
-    let mut bench = Bench::new();
-    let (guest, object) = plain("a", "guest", "x", 1);
-    let Some(Object::Ingress(ingress)) = object else { panic!("an Ingress") };
-    let named = annotated((*ingress).clone(), &[("x.io/custom-headers", "headers")]);
-    bench.apply([(guest, one(named)), headers("a"), plain("0", "large", "x", 5_000)]);
-    let (id, object) = headers("b");
-    let price = bench.price(&id, &object.unwrap());
-    assert!((20_000_000..30_000_000).contains(&price), "{price}: the host is merged again");
-}
-
-#[test]
-fn a_new_ingress_pays_for_the_objects_that_it_names() {
-    let mut bench = Bench::new();
-    bench.apply([users(500_000, "a"), headers("a")]);
-    let named = |name: &str, secret: &str| {
-        let basic = [("x.io/auth-type", "basic"), ("x.io/auth-secret", secret)];
-        (id("a", name), one(annotated(Ingress::default(), &basic)))
-    };
-    let edits = (0..5_000).take_while(|n| {
-        let (id, object) = named(&format!("i{n}"), ["users", "a/users"][n % 2]);
-        bench.see(&id, object, 0)
-    });
-    let count = edits.count();
-    assert!((500..1_000).contains(&count), "{count}: each reads half a megabyte");
-    let (id, object) = named("other", "nobody");
-    assert!(bench.price(&id, &object.unwrap()) < 100_000);
 }
 
 /// Prints what reading takes beside what is charged: `cargo test --release -- --ignored --nocapture`.

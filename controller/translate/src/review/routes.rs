@@ -4,7 +4,7 @@ use super::ReviewOutcome;
 use crate::Reviews;
 use crate::Translator;
 use crate::age::Age;
-use crate::gateway::{PlaceOwner, RouteHosts, Standing};
+use crate::gateway::{PlaceOwner, RouteHosts, Standing, covers};
 use crate::host::owner::{self, HostOwnership};
 use crate::ingress::Claims;
 use crate::pace::price::Prices;
@@ -12,6 +12,7 @@ use oxigress_core::model::{HostPattern, ListenerHost, SessionPlace};
 use oxigress_objects::gateway::Route;
 use oxigress_objects::verdict::Note;
 use oxigress_objects::{Key, Kind, ObjectRef, World};
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 impl Translator {
@@ -72,7 +73,12 @@ impl Translator {
         let covered = hosts.covered.iter().filter_map(|at| self.covered_over(at, age, kind));
         let sessions = hosts.sessions.iter();
         let sessions = sessions.filter_map(|place| self.sessions_over(world, place, age, kind));
-        by_name.chain(covered).chain(sessions).collect()
+        let mut wide: BTreeMap<&HostPattern, &SessionPlace> = BTreeMap::new();
+        wide.extend(hosts.sessions.iter().filter_map(|place| Some((place.host.as_ref()?, place))));
+        let below = wide
+            .into_iter()
+            .filter_map(|(host, place)| self.sessions_below(host, place, age, kind));
+        by_name.chain(covered).chain(sessions).chain(below).collect()
     }
 
     /// Why it may not newly write names where there are ListenerSets: which of them have a listener for a host depends on the routes
@@ -140,6 +146,11 @@ impl Translator {
     /// newly would become its owner, and might bring it by an older set.
     pub(super) fn set_over(&self, host: &HostPattern, age: &Age) -> Option<(Age, Kind)> {
         let all = self.hosts_of_sets.get(host)?.values();
+        // A namespace that owns the host gains nothing.
+        let owner = self.loser(host);
+        if owner.is_some_and(|(owner, _)| owner.key.namespace == age.key.namespace) {
+            return None;
+        }
         let younger = all.filter(|set| set.key.namespace != age.key.namespace && *set > age);
         younger
             .max()
@@ -180,6 +191,31 @@ impl Translator {
             )
         };
         is_lost.then(|| Loss { of, why: why() })
+    }
+
+    /// Why it may not ask for the sessions of a wildcard, or of all names: of hosts below that younger routes of another namespace name
+    /// it would have them, too.
+    fn sessions_below(
+        &self,
+        wide: &HostPattern,
+        place: &SessionPlace,
+        age: &Age,
+        new: Kind,
+    ) -> Option<Loss> {
+        if !wide.is_wildcard() && *wide != HostPattern::default_host() {
+            return None;
+        }
+        let (host, (owner, kind)) = self.gateway_claims.iter().find_map(|(host, claim)| {
+            let (named, kind) = claim.route.as_ref()?;
+            let is_foreign = named.key.namespace != age.key.namespace && age < named;
+            (is_foreign && host != wide && covers(wide, host)).then_some((host, (named, kind)))
+        })?;
+        let why = format!(
+            "the sessions of {host} would come with those of {place}, and it belongs to namespace {}, whose {kind} {} names it; this \
+             {new} is older and would have them: attach a new {new}",
+            owner.key.namespace, owner.key
+        );
+        Some(Loss { of: Lost::Sessions(place.clone()), why })
     }
 
     /// Why an old Ingress may not newly be for requests without a host: it would take these from routes of another namespace.
@@ -253,230 +289,4 @@ fn why(host: &HostPattern, (owner, kind): (&Key, Kind), new: Kind) -> String {
         owner::words_of(host),
         owner.namespace
     )
-}
-
-#[cfg(test)]
-mod tests {
-    use crate::review::tests::{Fixture, objects};
-    use oxigress_objects::Object;
-
-    #[test]
-    fn an_old_route_takes_no_host_of_another_namespace() {
-        let route_of = |kind: &str, namespace: &str, created: &str, host: &str| {
-            format!(
-                "apiVersion: gateway.networking.k8s.io/v1\nkind: {kind}\n\
-                 metadata: {{ name: r, namespace: {namespace}, creationTimestamp: '{created}' }}\n\
-                 spec: {{ parentRefs: [{{ name: web, namespace: infra }}], hostnames: [{host}] }}"
-            )
-        };
-        let route = |namespace: &str, created: &str, host: &str| {
-            route_of("HTTPRoute", namespace, created, host)
-        };
-        let gateway = "apiVersion: gateway.networking.k8s.io/v1\nkind: GatewayClass\nmetadata: { name: oxigress }\n\
-                       spec: { controllerName: oxigress.io/gateway-controller }\n---\n\
-                       apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\n\
-                       metadata: { name: web, namespace: infra, creationTimestamp: '2019-01-01T00:00:00Z' }\n\
-                       spec: { gatewayClassName: oxigress, listeners: [{ name: http, port: 80, protocol: HTTP, \
-                       allowedRoutes: { namespaces: { from: All } } }] }";
-        let ingress = "apiVersion: networking.k8s.io/v1\nkind: Ingress\n\
-                       metadata: { name: shop, namespace: victim, creationTimestamp: '2024-01-01T00:00:00Z' }\n\
-                       spec: { ingressClassName: nginx, rules: [{ host: shop.test }] }";
-        let world = [
-            gateway.to_owned(),
-            ingress.to_owned(),
-            route("victim", "2024-01-01T00:00:00Z", "routed.test"),
-        ];
-        for (flags, expected) in [("", true), ("--host-ownership=shared", false)] {
-            let fixture = Fixture::new(flags, &world);
-            for host in ["shop.test", "routed.test"] {
-                let denial = |namespace: &str, created: &str| {
-                    let all = objects(&route(namespace, created, host));
-                    let [(id, Object::Route(route))] = &all[..] else { panic!("{all:?}") };
-                    let outcome = fixture.review_route(id, route);
-                    outcome.denial
-                };
-                let said = denial("evil", "2023-01-01T00:00:00Z");
-                assert_eq!(said.is_some(), expected, "{flags} {host}: {said:?}");
-                assert!(said.is_none_or(|said| said.contains("belongs to namespace victim")));
-                let call = objects(&route_of("GRPCRoute", "evil", "2023-01-01T00:00:00Z", host));
-                let [(id, Object::Route(call))] = &call[..] else { panic!("{call:?}") };
-                let said = fixture.review_route(id, call).denial;
-                assert_eq!(said.is_some(), expected, "{flags} {host}: {said:?}");
-                assert!(said.is_none_or(|said| said.contains("in a new GRPCRoute")));
-                assert_eq!(denial("evil", "2025-01-01T00:00:00Z"), None, "{host}: a younger one");
-                assert_eq!(denial("victim", "2023-01-01T00:00:00Z"), None, "{host}: its owner");
-            }
-            let mine = objects(&route("evil", "2023-01-01T00:00:00Z", "new.test"));
-            let [(id, Object::Route(mine))] = &mine[..] else { panic!() };
-            assert_eq!(fixture.review_route(id, mine).denial, None);
-        }
-    }
-    /// A Gateway whose listener names a host leaves it to the oldest object that names it, too.
-    #[test]
-    fn a_route_may_move_to_a_younger_gateway_and_takes_nothing_from_who_is_served_there() {
-        let class = "apiVersion: gateway.networking.k8s.io/v1\nkind: GatewayClass\nmetadata: { name: oxigress }\n\
-                     spec: { controllerName: oxigress.io/gateway-controller }";
-        let gateway = "apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\n\
-                       metadata: { name: web, namespace: infra, creationTimestamp: '2022-01-01T00:00:00Z' }\n\
-                       spec: { gatewayClassName: oxigress, listeners: [{ name: http, port: 80, protocol: HTTP, \
-                       hostname: shop.test, allowedRoutes: { namespaces: { from: All } } }] }";
-        let route = |namespace: &str, year: u16| {
-            format!(
-                "apiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\n\
-                 metadata: {{ name: r, namespace: {namespace}, creationTimestamp: '{year}-01-01T00:00:00Z' }}\n\
-                 spec: {{ parentRefs: [{{ name: web, namespace: infra }}], hostnames: [shop.test] }}"
-            )
-        };
-        let ingress = "apiVersion: networking.k8s.io/v1\nkind: Ingress\n\
-                       metadata: { name: shop, namespace: victim, creationTimestamp: '2024-01-01T00:00:00Z' }\n\
-                       spec: { ingressClassName: nginx, rules: [{ host: shop.test }] }";
-        let all = [class.to_owned(), gateway.to_owned()];
-        for (others, year, is_denied) in [
-            (vec![], 2018, false),
-            (vec![route("victim", 2024)], 2018, true),
-            (vec![route("victim", 2024)], 2023, true),
-            (vec![route("victim", 2024)], 2025, false),
-            (vec![ingress.to_owned()], 2018, true),
-            (vec![ingress.to_owned()], 2023, true),
-            (vec![ingress.to_owned()], 2025, false),
-        ] {
-            let fixture = Fixture::new("", &[&all[..], &others].concat());
-            let own = objects(&route("team", year));
-            let [(id, Object::Route(own))] = &own[..] else { panic!() };
-            let denial = fixture.review_route(id, own).denial;
-            assert_eq!(denial.is_some(), is_denied, "{year} beside {others:?}: {denial:?}");
-        }
-    }
-
-    const CLASS: &str = "apiVersion: gateway.networking.k8s.io/v1\nkind: GatewayClass\nmetadata: { name: oxigress }\n\
-                         spec: { controllerName: oxigress.io/gateway-controller }";
-
-    /// A Gateway with one listener, whose host may be empty.
-    fn gateway(host: &str) -> String {
-        format!(
-            "apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\n\
-             metadata: {{ name: web, namespace: infra, creationTimestamp: '2019-01-01T00:00:00Z' }}\n\
-             spec: {{ gatewayClassName: oxigress, listeners: [{{ name: http, port: 80, protocol: HTTP, \
-             hostname: '{host}', allowedRoutes: {{ namespaces: {{ from: All }} }} }}] }}"
-        )
-    }
-
-    /// A route without host names, at no Gateway if it is for none.
-    fn hostless(namespace: &str, year: u16, parent: &str) -> String {
-        format!(
-            "apiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\n\
-             metadata: {{ name: r, namespace: {namespace}, creationTimestamp: '{year}-01-01T00:00:00Z' }}\n\
-             spec: {{ parentRefs: [{{ name: {parent}, namespace: infra }}], rules: [{{}}] }}"
-        )
-    }
-
-    fn denial(fixture: &Fixture, route: &str) -> Option<String> {
-        let all = objects(route);
-        let [(id, Object::Route(route))] = &all[..] else { panic!("{all:?}") };
-        fixture.review_route(id, route).denial
-    }
-
-    #[test]
-    fn a_young_ingress_without_host_keeps_nobody_from_changing_older_routes() {
-        let young = "apiVersion: networking.k8s.io/v1\nkind: Ingress\n\
-                     metadata: { name: x, namespace: evil, creationTimestamp: '2026-01-01T00:00:00Z' }\n\
-                     spec: { ingressClassName: nginx, rules: [{ http: { paths: [{ path: /evil-x, pathType: Prefix, \
-                     backend: { service: { name: s, port: { number: 80 } } } }] } }] }";
-        let world =
-            [CLASS.to_owned(), gateway(""), hostless("shop", 2025, "web"), young.to_owned()];
-        let fixture = Fixture::new("", &world);
-        let host = oxigress_core::model::HostPattern::default_host();
-        assert_eq!(fixture.translator.owner_of(&host).unwrap().0.namespace.as_str(), "evil");
-        assert_eq!(denial(&fixture, &hostless("shop", 2025, "web")), None, "it is served there");
-        assert_eq!(denial(&fixture, &hostless("shop", 2024, "web")), None, "of one namespace");
-        assert_eq!(denial(&fixture, &hostless("new", 2027, "web")), None, "a younger one");
-        let said = denial(&fixture, &hostless("old", 2020, "web")).unwrap();
-        assert!(said.contains("namespace shop, whose HTTPRoute shop/r names it"), "{said}");
-        // The Ingress has the default host where no route is older.
-        let fixture = Fixture::new("", &[CLASS.to_owned(), gateway(""), young.to_owned()]);
-        let said = denial(&fixture, &hostless("old", 2020, "web")).unwrap();
-        assert!(said.contains("whose Ingress evil/x names it"), "{said}");
-    }
-
-    /// Nothing but their age tells who has the sessions of a port, or of server names that a route has not written.
-    #[test]
-    fn an_old_route_takes_no_sessions_newly_that_routes_of_others_have() {
-        let listeners = [
-            "{ name: tcp, port: 9000, protocol: TCP, allowedRoutes: { namespaces: { from: All } } }",
-            "{ name: udp, port: 53, protocol: UDP, allowedRoutes: { namespaces: { from: All } } }",
-            "{ name: tls, port: 9443, protocol: TLS, tls: { mode: Passthrough }, allowedRoutes: { namespaces: { from: All } } }",
-        ];
-        let gateway = format!(
-            "apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\n\
-             metadata: {{ name: web, namespace: infra, creationTimestamp: '2019-01-01T00:00:00Z' }}\n\
-             spec: {{ gatewayClassName: oxigress, listeners: [{}] }}",
-            listeners.join(", ")
-        );
-        for (kind, place) in
-            [("TCPRoute", "tcp/9000"), ("UDPRoute", "udp/53"), ("TLSRoute", "tcp/9443/_")]
-        {
-            let route = |namespace: &str, year: u16, parent: &str| {
-                hostless(namespace, year, parent).replace("HTTPRoute", kind)
-            };
-            let world = [CLASS.to_owned(), gateway.clone(), route("shop", 2024, "web")];
-            let fixture = Fixture::new("", &[&world[..], &[route("evil", 2020, "none")]].concat());
-            let said = denial(&fixture, &route("evil", 2020, "web")).unwrap_or_default();
-            let expected = format!(
-                "the sessions of {place} belong to namespace shop, whose {kind} shop/r has them"
-            );
-            assert!(said.contains(&expected), "{said}");
-            assert_eq!(denial(&fixture, &route("evil", 2025, "web")), None, "a younger one");
-            assert_eq!(denial(&fixture, &route("shop", 2020, "web")), None, "of one namespace");
-            let fixture = Fixture::new("", &[&world[..], &[route("evil", 2020, "web")]].concat());
-            assert_eq!(denial(&fixture, &route("evil", 2020, "web")), None, "it has them already");
-        }
-    }
-
-    #[test]
-    fn an_old_route_covers_no_host_newly_that_routes_of_others_have() {
-        for host in ["", "apps.test"] {
-            let others = [hostless("a", 2023, "web"), hostless("b", 2024, "web")];
-            let world = [&[CLASS.to_owned(), gateway(host)][..], &others].concat();
-            let unattached = hostless("evil", 2020, "none");
-            let fixture = Fixture::new("", &[&world[..], &[unattached]].concat());
-            let said = denial(&fixture, &hostless("evil", 2020, "web"));
-            assert!(said.is_some_and(|said| said.contains("belongs to namespace a")), "{host}");
-            assert_eq!(denial(&fixture, &hostless("b", 2024, "web")), None);
-            let fixture =
-                Fixture::new("", &[&world[..], &[hostless("evil", 2020, "web")]].concat());
-            assert_eq!(denial(&fixture, &hostless("evil", 2020, "web")), None, "it has it already");
-        }
-    }
-
-    /// Its own budget is at the hands of each namespace: spending it opens nothing.
-    #[test]
-    fn a_namespace_that_has_spent_its_reviews_takes_no_host() {
-        let named = |namespace: &str, year: u16, host: &str| {
-            hostless(namespace, year, "web")
-                .replace("rules:", &format!("hostnames: ['{host}'], rules:"))
-        };
-        let stored = named("evil", 2020, "own.test");
-        let world =
-            [CLASS.to_owned(), gateway(""), named("shop", 2024, "shop.test"), stored.clone()];
-        let fixture = Fixture::new("", &world);
-        assert_eq!(denial(&fixture, &named("evil", 2020, "*.test")), None, "nobody has such hosts");
-        fixture.spend_reviews_of("evil");
-        let said = denial(&fixture, &named("evil", 2020, "shop.test")).unwrap();
-        assert!(said.contains("belongs to namespace shop"), "{said}");
-        for covers in [hostless("evil", 2020, "web"), named("evil", 2020, "*.test")] {
-            let said = denial(&fixture, &covers).unwrap();
-            assert!(said.contains("may cover hosts of other namespaces"), "{said}");
-        }
-        assert_eq!(denial(&fixture, &named("evil", 2020, "new.test")), None);
-        assert_eq!(denial(&fixture, &stored), None, "it is so already");
-        // A name that it had where it was not served is a new one at another parent.
-        let parked = named("evil", 2020, "shop.test").replace("name: web,", "name: none,");
-        let fixture = Fixture::new("", &[&world[..3], &[parked]].concat());
-        fixture.spend_reviews_of("evil");
-        let said = denial(&fixture, &named("evil", 2020, "shop.test"));
-        assert!(said.is_some_and(|said| said.contains("belongs to namespace shop")));
-        let fixture = Fixture::new("", &world);
-        fixture.spend_reviews_of("evil");
-        assert_eq!(denial(&fixture, &hostless("shop", 2024, "web")), None, "another namespace");
-    }
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 mod owners;
 mod prices;
+mod routes;
 mod sets;
 
 const UID: &str = "0c9a8d74-9cb7-44dd-b98e-09fd62def2f4";

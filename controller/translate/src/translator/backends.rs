@@ -6,10 +6,11 @@ use crate::backend::{self, Usage};
 use crate::backend_ref::{self, BackendRef};
 use crate::gateway;
 use crate::notes::Part;
+use crate::pace::price::endpoints;
 use oxigress_core::model::{Backend, BackendId, EndpointSet};
 use oxigress_core::wire::native::Patch;
 use oxigress_objects::external_name::DnsName;
-use oxigress_objects::{Changed, Key, Kind, ObjectRef, World};
+use oxigress_objects::{Changed, Key, Kind, Name, ObjectRef, World};
 use oxigress_settings::grammar::url;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -156,7 +157,23 @@ impl Translator {
         self.is_new_external_names |= !different.is_empty();
     }
 
+    /// Counts the endpoints that were read for the namespace of their Service.
+    fn note_work(&mut self, id: &BackendId, backend: Option<&(Backend, EndpointSet)>) {
+        let Some((backend, set)) = backend.filter(|_| url::behind(id).is_none()) else { return };
+        let Some((namespace, _)) = id.as_str().split_once('/') else { return };
+        let hashes = backend.hash_by.is_some() || backend.affinity.is_some();
+        let price = endpoints::price(set.as_slice().len(), (1, hashes.into()));
+        let work = self.endpoint_work.entry(namespace.into()).or_default();
+        *work = work.saturating_add(price);
+    }
+
+    /// What reading endpoints has taken since this was last asked, in nanoseconds, by the namespace of their Service.
+    pub fn take_endpoint_work(&mut self) -> BTreeMap<Name, u64> {
+        std::mem::take(&mut self.endpoint_work)
+    }
+
     pub(super) fn put_backend(&mut self, id: &BackendId, backend: Option<(Backend, EndpointSet)>) {
+        self.note_work(id, backend.as_ref());
         let (backend, set) = backend.unzip();
         let Patch { upsert, remove, .. } = &mut self.patch;
         put(&mut self.snapshot.backends, &mut upsert.backends, &mut remove.backends, id, backend);

@@ -186,15 +186,13 @@ impl Translator {
         let (upserts, removals) = (&mut upsert.listener_servers, &mut remove.listener_servers);
         let servers = std::mem::take(&mut built.servers);
         let gone: Vec<_> = all.keys().filter(|at| !servers.contains_key(at)).cloned().collect();
-        let (rules, count) = (&mut self.listener_rules, |server: Option<&Server>| {
-            server.map_or(0, |server| server.rules.len())
-        });
+        let rules = &mut self.listener_rules;
         for at in &gone {
-            count_rules(rules, &at.host, count(all.get(at)), 0);
+            count_rules(rules, &at.host, all.get(at), None);
             put(all, upserts, removals, at, None);
         }
         for (at, server) in servers.into_iter().filter(|(_, server)| server.is_some()) {
-            count_rules(rules, &at.host, count(all.get(&at)), count(server.as_ref()));
+            count_rules(rules, &at.host, all.get(&at), server.as_ref());
             put(all, upserts, removals, &at, server);
         }
         self.put_sessions(std::mem::take(&mut built.sessions));
@@ -280,10 +278,26 @@ impl Translator {
 }
 
 /// Counts that a host has other rules on one of its ports.
-fn count_rules(all: &mut BTreeMap<HostPattern, usize>, host: &HostPattern, old: usize, new: usize) {
-    let count = all.get(host).copied().unwrap_or_default() + new;
-    match count.saturating_sub(old) {
-        0 => drop(all.remove(host)),
-        count => drop(all.insert(host.clone(), count)),
+fn count_rules(
+    all: &mut BTreeMap<HostPattern, BTreeMap<String, usize>>,
+    host: &HostPattern,
+    old: Option<&Server>,
+    new: Option<&Server>,
+) {
+    let by_namespace = all.entry(host.clone()).or_default();
+    for rule in new.into_iter().flat_map(|server| &server.rules) {
+        match by_namespace.get_mut(&rule.origin.namespace) {
+            Some(count) => *count += 1,
+            None => drop(by_namespace.insert(rule.origin.namespace.clone(), 1)),
+        }
+    }
+    for rule in old.into_iter().flat_map(|server| &server.rules) {
+        if let Some(count) = by_namespace.get_mut(&rule.origin.namespace) {
+            *count = count.saturating_sub(1);
+        }
+    }
+    by_namespace.retain(|_, count| *count > 0);
+    if by_namespace.is_empty() {
+        all.remove(host);
     }
 }

@@ -104,12 +104,12 @@ impl Translator {
             is_all || hosts.contains(host) || parents.any(|parent| below.contains(parent))
         };
         let all = self.listener_rules.iter().filter(|(host, _)| is_under(host));
-        all.map(|(_, count)| *count).sum()
+        all.flat_map(|(_, by_namespace)| by_namespace.values()).sum()
     }
 
     /// How many rules listeners have on a host.
     pub(crate) fn rules_at(&self, host: &HostPattern) -> usize {
-        self.listener_rules.get(host).copied().unwrap_or_default()
+        self.listener_rules.get(host).map_or(0, |by_namespace| by_namespace.values().sum())
     }
 
     /// The objects that an Ingress named when it was last read.
@@ -118,8 +118,8 @@ impl Translator {
     }
 
     /// The rules that are merged again on hosts, but those of one Ingress, and who pays for them: whoever changes something, but a
-    /// host's owner no more than [`MOST_BESIDE`] of the Ingresses of others on all these hosts, or whoever adds paths to them
-    /// would leave the owner no changes.
+    /// host's owner no more than [`MOST_BESIDE`] of those of others on all these hosts, or whoever adds paths to them would leave
+    /// the owner no changes.
     pub(crate) fn rules_beside(
         &self,
         hosts: &BTreeSet<HostPattern>,
@@ -128,29 +128,39 @@ impl Translator {
     ) -> Beside {
         let (mut beside, mut left) = (Beside::default(), MOST_BESIDE);
         for host in hosts {
-            let count =
-                |key: &Key| self.claims.get(key).map_or(0, |claims| claims.claims_on(host).len());
-            let all = self.rules_on(host).saturating_sub(but.map_or(0, count));
+            let claimed = but.and_then(|key| self.claims.get(key));
+            let claimed = claimed.map_or(0, |claims| claims.claims_on(host).len());
             let owner = self.decide_owner(host).by;
             if owner.is_none_or(|owner| owner.key.namespace != *payer) {
-                beside.own += all;
+                beside.own += self.rules_on(host).saturating_sub(claimed);
                 continue;
             }
-            let claimants = self.claimants_of(host).filter(|key| Some(*key) != but);
-            let (own, guests): (Vec<&Key>, Vec<&Key>) =
-                claimants.partition(|key| key.namespace == *payer);
-            let others = all.saturating_sub(own.into_iter().map(count).sum());
-            let paid = others.min(left);
-            left -= paid;
-            let of_guests: usize = guests.iter().map(|key| count(key)).sum();
-            let rest = (others - paid).min(of_guests);
-            beside.own += all - rest;
-            for guest in guests.into_iter().filter(|_| rest > 0) {
-                let part = (count(guest) * rest).div_ceil(of_guests);
-                *beside.guests.entry(guest.namespace.clone()).or_default() += part;
+            for (namespace, count) in self.rules_by_namespace(host) {
+                if *namespace == **payer {
+                    beside.own += count.saturating_sub(claimed);
+                    continue;
+                }
+                let paid = count.min(left);
+                left -= paid;
+                beside.own += paid;
+                if count > paid {
+                    *beside.guests.entry(namespace.into()).or_default() += count - paid;
+                }
             }
         }
         beside
+    }
+
+    /// How many rules each namespace has on a host, those of listeners among them.
+    fn rules_by_namespace(&self, host: &HostPattern) -> BTreeMap<&str, usize> {
+        let of_listeners = self.listener_rules.get(host).into_iter().flatten();
+        let mut all: BTreeMap<&str, usize> =
+            of_listeners.map(|(namespace, count)| (namespace.as_str(), *count)).collect();
+        let server = self.snapshot.servers.get(host).into_iter();
+        for rule in server.flat_map(|server| &server.rules) {
+            *all.entry(&rule.origin.namespace).or_default() += 1;
+        }
+        all
     }
 
     /// How many rules an Ingress adds to its aliases.

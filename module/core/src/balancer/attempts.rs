@@ -12,8 +12,9 @@ pub const MAX_REPEATED: usize = 10;
 /// The most attempts of a request, whoever asks for more. Each looks for an endpoint among all, and those that fail at once keep the
 /// worker from all others: a thousand would take a second.
 pub const MAX_ATTEMPTS: usize = 100;
-/// The most attempts of a request that fail in one turn of the event loop, as connections do for which there is no route.
-const MAX_IN_TURN: usize = 10;
+/// The most attempts of a request that fail in one millisecond, which is the least time between two turns of the event loop:
+/// connections for which there is no route fail in the turn in which they are made.
+const MAX_IN_TURN: usize = 20;
 
 /// The attempts of a request that have failed.
 #[derive(Clone, Copy, Debug, Default)]
@@ -21,7 +22,7 @@ pub struct Attempts {
     failed: usize,
     /// How many had failed when all endpoints had been tried; `None`: there are others.
     first_round: Option<usize>,
-    /// The turn of the event loop in which the last one failed, and how many did in it.
+    /// The time at which the last one failed, in milliseconds, and how many failed then.
     turn: u64,
     in_turn: usize,
 }
@@ -44,7 +45,7 @@ impl Attempts {
         self.failed
     }
 
-    /// One more has failed, in this turn of the event loop.
+    /// One more has failed, at this time of the event loop in milliseconds.
     pub fn fail(&mut self, turn: u64) {
         self.failed = self.failed.saturating_add(1);
         self.in_turn = if self.turn == turn { self.in_turn.saturating_add(1) } else { 1 };
@@ -104,10 +105,10 @@ mod tests {
     }
 
     #[test]
-    fn attempts_that_fail_at_once_keep_the_event_loop_for_ten_of_them() {
+    fn attempts_that_fail_at_once_keep_the_event_loop_for_twenty_of_them() {
         let (mut attempts, bounds) = (Attempts::default(), Bounds::default());
         for turn in [1, 2] {
-            for _ in 0..9 {
+            for _ in 0..19 {
                 attempts.fail(turn);
                 assert!(attempts.left(1_000, &bounds) > 0, "{attempts:?}");
             }

@@ -1,135 +1,114 @@
-//! Hosts that are kept from whoever has the sessions of a wildcard above them, or of all server names: another namespace names
-//! them, and who answers TLS for a name gets certificates for it (RFC 8737).
+//! Hosts that are kept from whoever has the sessions of a wildcard above them, or of all server names: an older route of another
+//! namespace names them, and who answers TLS for a name gets certificates for it (RFC 8737).
 //!
-//! Shape:   a host that is kept has a place of its own: its sessions go to the HTTPS listener that has the host, or are closed.
-//! Bound:   [`MAX_KEPT`] places for what each namespace has; where it would need more it has no sessions of such a name on the port.
-//! Cost:    for each port with such sessions a look or two for each host that routes and listeners name.
+//! Order:   by age, as everywhere: what is named later than the wildcard stays with that.
+//! Shape:   a host that is kept has a place of its own: its sessions go to the HTTPS listener that has the host, or to Ingresses where
+//!          these are served, or are closed.
+//! Bound:   [`MAX_KEPT`] places of what one namespace names below what another one has: beyond, nothing is kept.
 
 use super::{is_wide, yields};
 use crate::gateway::host::levels;
 use crate::gateway::isolation::Listeners;
-use crate::gateway::merge::{self, Place};
+use crate::gateway::rank::Age;
 use crate::gateway::{Beside, Built};
 use crate::{HostOwnership, Options};
 use oxigress_core::model::{HostPattern, ListenerHost, SessionPlace, SessionRoute, SessionWay};
-use oxigress_objects::verdict::Note;
-use oxigress_objects::{Key, Kind, Name, ObjectRef};
-use std::collections::{BTreeMap, BTreeSet};
+use oxigress_objects::Name;
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::num::NonZeroU16;
 
-/// Most places of hosts that are kept from one namespace.
-const MAX_KEPT: usize = 10_000;
+/// Most places that are kept from one namespace for another one.
+const MAX_KEPT: usize = 2_000;
 
 /// A port as nginx has it, and an address.
 type Port = (NonZeroU16, Option<IpAddr>);
 
-/// Keeps hosts from those who have the sessions of these places.
-pub fn keep(
-    options: &Options,
-    beside: &Beside<'_>,
-    listeners: &Listeners,
-    wide: &BTreeMap<Port, SessionPlace>,
-    built: &mut Built,
-) {
-    if options.host_ownership == HostOwnership::Shared {
-        return;
-    }
-    let mut spent: BTreeMap<String, usize> = BTreeMap::new();
-    for (port, one) in wide {
-        let wide = Wide::of(one, &built.sessions);
-        let (mut kept, mut closed) = (BTreeMap::new(), BTreeSet::new());
-        for (host, claim) in beside.named {
-            let Some((place, route)) = wide.above(host).filter(|(_, route)| has_targets(route))
-            else {
-                continue;
-            };
-            let by = claim.route.as_ref().map_or(&claim.age, |(age, _)| age);
-            built.session_hosts.insert(host.clone());
-            let own = SessionPlace { host: Some(host.clone()), ..place.clone() };
-            if *by.key.namespace == *route.namespace || built.sessions.contains_key(&own) {
-                continue;
-            }
-            let at = ListenerHost::deep(port.0, port.1, host.clone());
-            if !is_foreign(options, beside, &at, &route.namespace) {
-                continue;
-            }
-            let count = spent.entry(route.namespace.clone()).or_default();
-            *count += 1;
-            if *count > MAX_KEPT {
-                closed.insert(place.clone());
-                continue;
-            }
-            let of = listeners.most_specific(&at).cloned();
-            let of = built.sessions.get(&SessionPlace { host: of, ..place.clone() });
-            let way = of.map(|of| of.way).filter(|way| *way == SessionWay::Http);
-            let way = way.unwrap_or(SessionWay::Forward);
-            kept.insert(
-                own,
-                SessionRoute { way, yields: yields(options, &at), ..SessionRoute::default() },
-            );
+/// The routes that have the sessions of several server names, by port.
+#[derive(Default)]
+pub struct WidePlaces(BTreeMap<Port, BTreeMap<SessionPlace, Age>>);
+
+impl WidePlaces {
+    /// Notes which route has the sessions of a place.
+    pub fn note(&mut self, at: &ListenerHost, place: &SessionPlace, route: &Age) {
+        if is_wide(place) {
+            let of_port = self.0.entry((at.port, at.address)).or_default();
+            of_port.insert(place.clone(), route.clone());
         }
-        for place in closed {
-            close(&place, built);
+    }
+
+    /// Keeps hosts from them.
+    pub fn keep(
+        &self,
+        options: &Options,
+        beside: &Beside<'_>,
+        listeners: &Listeners,
+        built: &mut Built,
+    ) {
+        if options.host_ownership == HostOwnership::Shared {
+            return;
         }
-        built.sessions.extend(kept);
+        let mut spent: BTreeMap<(&Name, &Name), usize> = BTreeMap::new();
+        for (port, had) in &self.0 {
+            let Some(one) = had.keys().next() else { continue };
+            let wide = Wide::of(one, &built.sessions);
+            let mut kept = BTreeMap::new();
+            for (host, claim) in beside.named {
+                let named = claim.route.as_ref().map(|(age, _)| age);
+                let Some((named, place)) = named.zip(wide.above(host)) else { continue };
+                let Some((created, key, _)) = had.get(place) else { continue };
+                let is_older = named.borrowed() < (*created, key);
+                if !is_older || named.key.namespace == key.namespace {
+                    continue;
+                }
+                let own = SessionPlace { host: Some(host.clone()), ..place.clone() };
+                let count = spent.entry((&key.namespace, &named.key.namespace)).or_default();
+                if *count >= MAX_KEPT || built.sessions.contains_key(&own) {
+                    continue;
+                }
+                *count += 1;
+                let at = ListenerHost::deep(port.0, port.1, host.clone());
+                let of =
+                    SessionPlace { host: listeners.most_specific(&at).cloned(), ..place.clone() };
+                let is_http = built.sessions.get(&of).is_some_and(|of| of.way == SessionWay::Http);
+                let yields = yields(options, &at);
+                let way = if is_http || yields { SessionWay::Http } else { SessionWay::Forward };
+                kept.insert(own, SessionRoute { way, yields, ..SessionRoute::default() });
+            }
+            built.sessions.extend(kept);
+        }
     }
 }
 
-fn has_targets(route: &SessionRoute) -> bool {
-    !route.targets.is_empty()
-}
-
-/// Whether another namespace has a host.
-fn is_foreign(options: &Options, beside: &Beside<'_>, at: &ListenerHost, namespace: &str) -> bool {
-    let parents = &BTreeSet::new();
-    let owner: Option<Name> =
-        merge::owner_of(options, beside, &Place { at, parents, eldest: None });
-    owner.is_some_and(|owner| *owner != *namespace)
-}
-
-fn close(place: &SessionPlace, built: &mut Built) {
-    let Some(route) = built.sessions.get_mut(place) else { return };
-    let object =
-        ObjectRef::new(Kind::TLSRoute, Key::new(route.namespace.as_str(), route.route.as_str()));
-    route.targets.clear();
-    let message = format!(
-        "sessions of {place} are closed: more than {MAX_KEPT} hosts that other namespaces name lie below the server names that routes \
-         of this namespace have: use server names of your own"
-    );
-    built.notes.push((object, Note::rejected(message)));
-}
-
-/// The sessions of one port that are of wildcards and of all names.
+/// The places of one port that are of several server names.
 #[derive(Default)]
 struct Wide<'s> {
     /// By what follows the star, those of one length together.
-    wildcards: BTreeMap<usize, BTreeMap<&'s str, (&'s SessionPlace, &'s SessionRoute)>>,
-    all: Option<(&'s SessionPlace, &'s SessionRoute)>,
+    wildcards: BTreeMap<usize, BTreeMap<&'s str, &'s SessionPlace>>,
+    all: Option<&'s SessionPlace>,
 }
 
 impl<'s> Wide<'s> {
     /// Those of the port of a place.
     fn of(one: &SessionPlace, sessions: &'s BTreeMap<SessionPlace, SessionRoute>) -> Self {
         let first = SessionPlace { host: None, ..one.clone() };
-        let all = sessions.range(first..);
-        let all =
-            all.take_while(|(place, _)| (place.port, place.address) == (one.port, one.address));
+        let all = sessions.range(first..).map(|(place, _)| place);
+        let all = all.take_while(|place| (place.port, place.address) == (one.port, one.address));
         let mut wide = Wide::default();
-        for (place, route) in all.filter(|(place, _)| is_wide(place)) {
+        for place in all.filter(|place| is_wide(place)) {
             let Some(host) = &place.host else { continue };
             match host.as_str().strip_prefix('*') {
                 Some(below) => {
-                    wide.wildcards.entry(below.len()).or_default().insert(below, (place, route));
+                    wide.wildcards.entry(below.len()).or_default().insert(below, place);
                 }
-                None => wide.all = Some((place, route)),
+                None => wide.all = Some(place),
             }
         }
         wide
     }
 
-    /// Who has the sessions of a host that has no place of its own.
-    fn above(&self, host: &HostPattern) -> Option<(&'s SessionPlace, &'s SessionRoute)> {
+    /// What has the sessions of a host that has no place of its own.
+    fn above(&self, host: &HostPattern) -> Option<&'s SessionPlace> {
         if *host == HostPattern::default_host() {
             return None;
         }

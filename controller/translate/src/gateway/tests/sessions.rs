@@ -125,9 +125,9 @@ fn what_a_gateway_shows_to_endpoints_of_sessions_is_charged_as_often_as_it_is_co
     );
 }
 
-/// Whoever answers TLS for a name gets certificates for it.
+/// Whoever answers TLS for a name gets certificates for it, so an older route's names are not a younger one's by a wildcard.
 #[test]
-fn a_wildcard_has_no_sessions_of_hosts_that_others_name() {
+fn a_wildcard_has_no_sessions_of_hosts_that_older_routes_of_others_name() {
     let mut bench = bench("All");
     let web = |namespace: &str, listeners: serde_json::Value| {
         let spec = json!({"gatewayClassName": "c", "listeners": listeners});
@@ -146,14 +146,18 @@ fn a_wildcard_has_no_sessions_of_hosts_that_others_name() {
         let id = ObjectRef::new(Kind::HTTPRoute, Key::new(namespace, "pay"));
         (id, Some(Object::Route(resource(20, spec))))
     };
-    bench.see([route(Kind::TLSRoute, "evil", 1, &["*.test"]), pay("shop", "pay.test")]);
+    let evil = |created: i64, hosts: &[&str]| route(Kind::TLSRoute, "evil", created, hosts);
+    bench.see([evil(30, &["*.test"]), pay("shop", "pay.test")]);
     assert_eq!(bench.has_sessions("tcp/8443/**.test"), Some("evil"));
     assert_eq!(bench.has_sessions("tcp/8443/pay.test"), Some(""), "closed");
-    bench.see([route(Kind::TLSRoute, "evil", 1, &[])]);
+    bench.see([evil(30, &[])]);
     assert_eq!(bench.has_sessions("tcp/8443/_"), Some("evil"));
     assert_eq!(bench.has_sessions("tcp/8443/pay.test"), Some(""), "below all names");
     bench.see([pay("evil", "own.test")]);
     assert_eq!(bench.has_sessions("tcp/8443/own.test"), None, "its own are its own");
+    bench.see([evil(10, &["*.test"])]);
+    assert_eq!(bench.has_sessions("tcp/8443/pay.test"), None, "nobody takes what it has by a name");
+    bench.see([evil(30, &["*.test"])]);
     let (id, _) = pay("shop", "");
     bench.see([(id, None)]);
     assert_eq!(bench.has_sessions("tcp/8443/pay.test"), None);

@@ -1,36 +1,21 @@
 //! What it costs that endpoints are read, sent and written: for each backend of a Service all of its endpoints, and the points that
 //! these have on a ring.
 //!
-//! Shape:   told by the objects, and not by what was made of them: a Service whose slices were deleted costs what they cost that come.
+//! Shape:   what is read is taken from the share of the Service's namespace when it has been read ([`super::super::Pace::spend`]). What
+//!          is told here beforehand keeps a namespace from having much read at once.
 
 use super::{ENDPOINT, Prices, RING_POINT};
 use oxigress_core::balancer::ring;
 use oxigress_objects::gateway::HttpRouteSpec;
 use oxigress_objects::ingress::{Ingress, Target};
 use oxigress_objects::service::EndpointSlice;
-use oxigress_objects::{Key, Object, ObjectRef};
-use std::collections::{BTreeMap, BTreeSet};
+use oxigress_objects::{Key, ObjectRef};
+use std::collections::BTreeSet;
 
 impl Prices<'_> {
-    /// What these EndpointSlices of a Service cost together, and those Services that they leave.
-    pub fn of_slices(&self, service: &Key, new: &BTreeMap<ObjectRef, Object>) -> u64 {
-        let left = new.keys().filter_map(|id| {
-            let old = self.world.slice(&id.key)?;
-            old.service_of(&id.key.namespace).filter(|old| old != service)
-        });
-        let left: BTreeSet<Key> = left.collect();
-        let left = left.iter().map(|service| self.of_endpoints(service));
-        let joined = new.iter().filter_map(|(id, object)| match object {
-            Object::EndpointSlice(slice) => Some((&id.key, &**slice)),
-            _ => None,
-        });
-        let own = self.price_for(service, self.count(service, joined));
-        left.fold(own, u64::saturating_add)
-    }
-
     /// What it costs that the endpoints of a Service are read again.
     pub(super) fn of_endpoints(&self, service: &Key) -> u64 {
-        self.price_for(service, self.count(service, std::iter::empty()))
+        price(self.count(service), self.translator.count_backends(service))
     }
 
     /// Whether nothing leads to a Service.
@@ -50,7 +35,7 @@ impl Prices<'_> {
         let hashes = has("upstream-hash-by") || has("affinity");
         let of_one = |target: &Target| match target {
             Target::Service { name, .. } => {
-                let count = self.count(&Key::new(&key.namespace, name), std::iter::empty());
+                let count = self.count(&Key::new(&key.namespace, name));
                 price(count, (1, hashes.into()))
             }
             Target::Resource(_) => 0,
@@ -64,42 +49,27 @@ impl Prices<'_> {
         let old = old.filter(|_| self.translator.has_rules_of(id)).map(|old| &old.spec);
         let known: BTreeSet<_> = old.into_iter().flat_map(|old| leads(&id.key, old)).collect();
         let new: BTreeSet<_> = leads(&id.key, new).filter(|lead| !known.contains(lead)).collect();
-        let of_one = |(service, _): (Key, Option<i64>)| {
-            price(self.count(&service, std::iter::empty()), (1, 0))
-        };
+        let of_one = |(service, _): (Key, Option<i64>)| price(self.count(&service), (1, 0));
         new.into_iter().map(of_one).fold(0, u64::saturating_add)
     }
 
-    fn price_for(&self, service: &Key, count: usize) -> u64 {
-        price(count, self.translator.count_backends(service))
-    }
-
-    /// How many endpoints a Service has on one of its ports, with these slices in place of their older selves, where these have
-    /// fewer. A slice without endpoints is looked at, too.
-    fn count<'s>(
-        &self,
-        service: &Key,
-        new: impl Iterator<Item = (&'s Key, &'s EndpointSlice)>,
-    ) -> usize {
+    /// How many endpoints a Service has on one of its ports.
+    fn count(&self, service: &Key) -> usize {
         let ports = self.world.services.get(service).map(|service| &service.ports);
         // A port without a name leads to all that slices have.
         let is_nameless = ports.is_some_and(|ports| ports.iter().any(|port| port.name.is_empty()));
         let size = |slice: &EndpointSlice| {
             let addresses = slice.endpoints.iter().map(|endpoint| endpoint.addresses.len().max(1));
             let numbers = if is_nameless { slice.ports.len().max(1) } else { 1 };
-            1 + addresses.sum::<usize>().saturating_mul(numbers)
+            addresses.sum::<usize>().saturating_mul(numbers)
         };
-        let new: BTreeMap<&Key, usize> = new.map(|(key, slice)| (key, size(slice))).collect();
-        let known = self.world.slices(service).map(|(key, slice)| {
-            let new = new.get(key).copied().unwrap_or_default();
-            size(slice).saturating_sub(new)
-        });
-        known.chain(new.values().copied()).fold(0, usize::saturating_add)
+        let all = self.world.slices(service).map(|(_, slice)| size(slice));
+        all.fold(0, usize::saturating_add)
     }
 }
 
 /// What so many endpoints cost for so many backends, of which so many hash.
-fn price(endpoints: usize, (backends, rings): (usize, usize)) -> u64 {
+pub fn price(endpoints: usize, (backends, rings): (usize, usize)) -> u64 {
     let all = endpoints.saturating_mul(backends) as u64;
     let points = ring::count_points(endpoints).saturating_mul(rings) as u64;
     ENDPOINT.saturating_mul(all).saturating_add(RING_POINT.saturating_mul(points))

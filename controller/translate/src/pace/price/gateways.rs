@@ -18,7 +18,11 @@ use std::sync::Arc;
 /// Most hosts of one route that are looked at: with more of them its namespace has no room for it.
 const MAX_HOSTS: usize = 20_000;
 
-/// Rules that are merged for a review of which nothing is charged: its namespace may have spent its reviews on expressions.
+/// Most wildcards of a route.
+const MAX_WIDE: usize = 64;
+/// What comparing a host with a wildcard costs.
+const COVERING: u64 = 20;
+/// Rules that are merged, and hosts that are looked at, for a review of which nothing is charged: its namespace may have spent its reviews on expressions.
 const FREE_RULES: usize = 500;
 
 impl Prices<'_> {
@@ -115,17 +119,25 @@ impl Prices<'_> {
         (INGRESS + HOST * listeners + RULE * merged).saturating_add(read)
     }
 
-    /// What merging the hosts of an Ingress costs that is reviewed, once; of few rules nothing.
+    /// What merging the hosts of an Ingress costs that is reviewed, once, and looking at those below its wildcards; of few nothing.
     pub(crate) fn of_merging(&self, key: &Key, new: &Ingress) -> u64 {
         let hosts = self.translator.hosts_named_by(key, new);
         let rules = hosts.iter().map(|host| self.translator.rules_on(host)).sum::<usize>();
-        if rules > FREE_RULES { RULE * rules as u64 } else { 0 }
+        let below = self.translator.hosts_below(hosts.iter());
+        match rules + below {
+            0..=FREE_RULES => 0,
+            _ => RULE * rules as u64 + PLACE_OF_REVIEW * below as u64,
+        }
     }
 
     /// What reviewing a route costs that is about to be stored: each listener is looked at, and each of its places.
     pub(crate) fn of_review(&self, key: &Key, new: &HttpRouteSpec) -> u64 {
         let places = self.count_places(key, new);
-        INGRESS + LISTENER * self.listeners_read() + PLACE_OF_REVIEW * places as u64
+        let named = self.translator.gateway_claims.len().saturating_mul(places.min(MAX_WIDE));
+        INGRESS
+            + LISTENER * self.listeners_read()
+            + PLACE_OF_REVIEW * places as u64
+            + COVERING * named as u64
     }
 
     /// What reviewing a ListenerSet costs, whoever names it: all listeners are looked at, as they are and as they would be, and all

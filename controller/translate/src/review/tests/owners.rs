@@ -235,3 +235,25 @@ fn a_review_is_charged_for_the_rules_on_its_hosts() {
     assert!((60..=80).contains(&reviewed), "{reviewed}: 2 seconds' worth");
     assert!(is_checked(&["namespace: evil", "host: few.test", "path: /new"]), "few rules");
 }
+
+/// What an Ingress was as a canary gives it nothing when it is none.
+#[test]
+fn an_old_canary_takes_nothing_when_it_becomes_none() {
+    let world = [
+        ingress("first", &["host: pay.test", "path: /", "age: 2019-01-01T00:00:00Z"]),
+        ingress("login", &["host: pay.test", "path: /login", "age: 2022-01-01T00:00:00Z"]),
+        ingress(
+            "old",
+            &[
+                "namespace: evil",
+                "age: 2020-01-01T00:00:00Z",
+                "host: pay.test",
+                "path: /login",
+                "type: Exact",
+                "canary: true",
+            ],
+        ),
+    ];
+    let old = ["namespace: evil", "age: 2020-01-01T00:00:00Z", "host: pay.test", "path: /login"];
+    Fixture::new("", &world).denies("old", &old, "is already defined in ingress default/login");
+}

@@ -1,6 +1,6 @@
 //! Routes where there are ListenerSets, whose listeners depend on the routes that name their hosts.
 
-use super::{Fixture, objects};
+use super::{Fixture, ingress, objects};
 use oxigress_objects::Object;
 
 const GATEWAY: &str = "apiVersion: gateway.networking.k8s.io/v1\nkind: GatewayClass\nmetadata: { name: oxigress }\n\
@@ -313,15 +313,15 @@ fn an_old_set_shows_no_certificate_newly_for_hosts_below() {
 }
 
 /// An Ingress with a host, or without one, and a set of the same year.
-fn evil(year: u16, host: &str) -> [String; 2] {
+fn old(year: u16, host: &str) -> [String; 2] {
     let rule = if host.is_empty() { String::new() } else { format!("host: '{host}', ") };
-    let ingress = format!(
+    let named = format!(
         "apiVersion: networking.k8s.io/v1\nkind: Ingress\n\
          metadata: {{ name: old, namespace: evil, creationTimestamp: '{year}-01-01T00:00:00Z' }}\n\
          spec: {{ ingressClassName: nginx, rules: [{{ {rule}http: {{ paths: [{{ path: /, pathType: Prefix, \
          backend: {{ service: {{ name: s, port: {{ number: 80 }} }} }} }}] }} }}] }}"
     );
-    [ingress, set_of("evil", year, "{ name: own, port: 80, protocol: HTTP, hostname: mine.test }")]
+    [named, set_of("evil", year, "{ name: own, port: 80, protocol: HTTP, hostname: mine.test }")]
 }
 
 /// Whoever has the requests without a host has no ports by that.
@@ -330,8 +330,8 @@ fn the_owner_of_the_default_host_takes_no_port_by_an_old_set() {
     let victim = set_of("victim", 2022, "{ name: tcp, port: 9100, protocol: TCP }");
     let new = "{ name: own, port: 80, protocol: HTTP, hostname: mine.test }, \
                { name: new, port: 9100, protocol: TCP }";
-    let [ingress, set] = evil(2020, "");
-    let why = said("", &[victim, ingress, set], &set_of("evil", 2020, new));
+    let [hostless, set] = old(2020, "");
+    let why = said("", &[victim, hostless, set], &set_of("evil", 2020, new));
     assert!(why.is_some_and(|why| why.contains("victim/set would no longer stand")));
 }
 
@@ -344,7 +344,7 @@ fn an_old_object_names_no_host_newly_that_the_set_of_another_namespace_has() {
     };
     for host in ["*.victim.test", "app.victim.test"] {
         let victim = set_of("victim", 2022, &listener(host));
-        let [mine, set] = evil(2020, "mine.test");
+        let [mine, set] = old(2020, "mine.test");
         let world = [GATEWAY.to_owned(), victim.clone(), mine, set];
         let fixture = Fixture::new("", &world);
         let named = format!("host: {host}");
@@ -357,8 +357,30 @@ fn an_old_object_names_no_host_newly_that_the_set_of_another_namespace_has() {
             "{host}"
         );
         assert!(!is_denied(&[victim], None, &route("evil", 2025, BY_GATEWAY, host)), "{host}");
+        // Nothing is gained by what the namespace has already, by whatever it has it.
+        let other =
+            ingress("other", &["namespace: evil", "age: 2019-01-01T00:00:00Z", &named, "path: /o"]);
+        let owns = Fixture::new("", &[&world[..], &[other]].concat());
+        owns.admits("old", &["namespace: evil", "age: 2020-01-01T00:00:00Z", &named]);
+        let alias = [
+            "namespace: evil",
+            "age: 2020-01-01T00:00:00Z",
+            "host: mine.test",
+            &*format!("server-alias: {host}"),
+        ];
+        fixture.denies("old", &alias, why);
+        let has_alias = [GATEWAY.to_owned(), world[1].clone(), ingress("old", &alias)];
+        Fixture::new("", &has_alias)
+            .admits("old", &[&alias[..], &["proxy-body-size: 8m"]].concat());
+        // A canary is no owner.
+        let canary = ingress(
+            "old",
+            &["namespace: evil", "age: 2020-01-01T00:00:00Z", &named, "canary: true"],
+        );
+        let canary = Fixture::new("", &[GATEWAY.to_owned(), world[1].clone(), canary]);
+        canary.denies("old", &["namespace: evil", "age: 2020-01-01T00:00:00Z", &named], why);
         // It goes on where it has named the host before.
-        let [had, set] = evil(2020, host);
+        let [had, set] = old(2020, host);
         let fixture = Fixture::new("", &[GATEWAY.to_owned(), world[1].clone(), had, set]);
         fixture
             .admits("old", &["namespace: evil", "age: 2020-01-01T00:00:00Z", &named, "path: /y"]);

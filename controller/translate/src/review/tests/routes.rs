@@ -1,0 +1,250 @@
+//! Routes that are about to be stored: whose hosts, paths and sessions they would take.
+
+use super::{Fixture, objects};
+use oxigress_objects::Object;
+
+#[test]
+fn an_old_route_takes_no_host_of_another_namespace() {
+    let route_of = |kind: &str, namespace: &str, created: &str, host: &str| {
+        format!(
+            "apiVersion: gateway.networking.k8s.io/v1\nkind: {kind}\n\
+             metadata: {{ name: r, namespace: {namespace}, creationTimestamp: '{created}' }}\n\
+             spec: {{ parentRefs: [{{ name: web, namespace: infra }}], hostnames: [{host}] }}"
+        )
+    };
+    let route = |namespace: &str, created: &str, host: &str| {
+        route_of("HTTPRoute", namespace, created, host)
+    };
+    let gateway = "apiVersion: gateway.networking.k8s.io/v1\nkind: GatewayClass\nmetadata: { name: oxigress }\n\
+                   spec: { controllerName: oxigress.io/gateway-controller }\n---\n\
+                   apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\n\
+                   metadata: { name: web, namespace: infra, creationTimestamp: '2019-01-01T00:00:00Z' }\n\
+                   spec: { gatewayClassName: oxigress, listeners: [{ name: http, port: 80, protocol: HTTP, \
+                   allowedRoutes: { namespaces: { from: All } } }] }";
+    let ingress = "apiVersion: networking.k8s.io/v1\nkind: Ingress\n\
+                   metadata: { name: shop, namespace: victim, creationTimestamp: '2024-01-01T00:00:00Z' }\n\
+                   spec: { ingressClassName: nginx, rules: [{ host: shop.test }] }";
+    let world = [
+        gateway.to_owned(),
+        ingress.to_owned(),
+        route("victim", "2024-01-01T00:00:00Z", "routed.test"),
+    ];
+    for (flags, expected) in [("", true), ("--host-ownership=shared", false)] {
+        let fixture = Fixture::new(flags, &world);
+        for host in ["shop.test", "routed.test"] {
+            let denial = |namespace: &str, created: &str| {
+                let all = objects(&route(namespace, created, host));
+                let [(id, Object::Route(route))] = &all[..] else { panic!("{all:?}") };
+                let outcome = fixture.review_route(id, route);
+                outcome.denial
+            };
+            let said = denial("evil", "2023-01-01T00:00:00Z");
+            assert_eq!(said.is_some(), expected, "{flags} {host}: {said:?}");
+            assert!(said.is_none_or(|said| said.contains("belongs to namespace victim")));
+            let call = objects(&route_of("GRPCRoute", "evil", "2023-01-01T00:00:00Z", host));
+            let [(id, Object::Route(call))] = &call[..] else { panic!("{call:?}") };
+            let said = fixture.review_route(id, call).denial;
+            assert_eq!(said.is_some(), expected, "{flags} {host}: {said:?}");
+            assert!(said.is_none_or(|said| said.contains("in a new GRPCRoute")));
+            assert_eq!(denial("evil", "2025-01-01T00:00:00Z"), None, "{host}: a younger one");
+            assert_eq!(denial("victim", "2023-01-01T00:00:00Z"), None, "{host}: its owner");
+        }
+        let mine = objects(&route("evil", "2023-01-01T00:00:00Z", "new.test"));
+        let [(id, Object::Route(mine))] = &mine[..] else { panic!() };
+        assert_eq!(fixture.review_route(id, mine).denial, None);
+    }
+}
+/// A Gateway whose listener names a host leaves it to the oldest object that names it, too.
+#[test]
+fn a_route_may_move_to_a_younger_gateway_and_takes_nothing_from_who_is_served_there() {
+    let class = "apiVersion: gateway.networking.k8s.io/v1\nkind: GatewayClass\nmetadata: { name: oxigress }\n\
+                 spec: { controllerName: oxigress.io/gateway-controller }";
+    let gateway = "apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\n\
+                   metadata: { name: web, namespace: infra, creationTimestamp: '2022-01-01T00:00:00Z' }\n\
+                   spec: { gatewayClassName: oxigress, listeners: [{ name: http, port: 80, protocol: HTTP, \
+                   hostname: shop.test, allowedRoutes: { namespaces: { from: All } } }] }";
+    let route = |namespace: &str, year: u16| {
+        format!(
+            "apiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\n\
+             metadata: {{ name: r, namespace: {namespace}, creationTimestamp: '{year}-01-01T00:00:00Z' }}\n\
+             spec: {{ parentRefs: [{{ name: web, namespace: infra }}], hostnames: [shop.test] }}"
+        )
+    };
+    let ingress = "apiVersion: networking.k8s.io/v1\nkind: Ingress\n\
+                   metadata: { name: shop, namespace: victim, creationTimestamp: '2024-01-01T00:00:00Z' }\n\
+                   spec: { ingressClassName: nginx, rules: [{ host: shop.test }] }";
+    let all = [class.to_owned(), gateway.to_owned()];
+    for (others, year, is_denied) in [
+        (vec![], 2018, false),
+        (vec![route("victim", 2024)], 2018, true),
+        (vec![route("victim", 2024)], 2023, true),
+        (vec![route("victim", 2024)], 2025, false),
+        (vec![ingress.to_owned()], 2018, true),
+        (vec![ingress.to_owned()], 2023, true),
+        (vec![ingress.to_owned()], 2025, false),
+    ] {
+        let fixture = Fixture::new("", &[&all[..], &others].concat());
+        let own = objects(&route("team", year));
+        let [(id, Object::Route(own))] = &own[..] else { panic!() };
+        let denial = fixture.review_route(id, own).denial;
+        assert_eq!(denial.is_some(), is_denied, "{year} beside {others:?}: {denial:?}");
+    }
+}
+
+const CLASS: &str = "apiVersion: gateway.networking.k8s.io/v1\nkind: GatewayClass\nmetadata: { name: oxigress }\n\
+                     spec: { controllerName: oxigress.io/gateway-controller }";
+
+/// A Gateway with one listener, whose host may be empty.
+fn gateway(host: &str) -> String {
+    format!(
+        "apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\n\
+         metadata: {{ name: web, namespace: infra, creationTimestamp: '2019-01-01T00:00:00Z' }}\n\
+         spec: {{ gatewayClassName: oxigress, listeners: [{{ name: http, port: 80, protocol: HTTP, \
+         hostname: '{host}', allowedRoutes: {{ namespaces: {{ from: All }} }} }}] }}"
+    )
+}
+
+/// A route without host names, at no Gateway if it is for none.
+fn hostless(namespace: &str, year: u16, parent: &str) -> String {
+    format!(
+        "apiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\n\
+         metadata: {{ name: r, namespace: {namespace}, creationTimestamp: '{year}-01-01T00:00:00Z' }}\n\
+         spec: {{ parentRefs: [{{ name: {parent}, namespace: infra }}], rules: [{{}}] }}"
+    )
+}
+
+fn denial(fixture: &Fixture, route: &str) -> Option<String> {
+    let all = objects(route);
+    let [(id, Object::Route(route))] = &all[..] else { panic!("{all:?}") };
+    fixture.review_route(id, route).denial
+}
+
+#[test]
+fn a_young_ingress_without_host_keeps_nobody_from_changing_older_routes() {
+    let young = "apiVersion: networking.k8s.io/v1\nkind: Ingress\n\
+                 metadata: { name: x, namespace: evil, creationTimestamp: '2026-01-01T00:00:00Z' }\n\
+                 spec: { ingressClassName: nginx, rules: [{ http: { paths: [{ path: /evil-x, pathType: Prefix, \
+                 backend: { service: { name: s, port: { number: 80 } } } }] } }] }";
+    let world = [CLASS.to_owned(), gateway(""), hostless("shop", 2025, "web"), young.to_owned()];
+    let fixture = Fixture::new("", &world);
+    let host = oxigress_core::model::HostPattern::default_host();
+    assert_eq!(fixture.translator.owner_of(&host).unwrap().0.namespace.as_str(), "evil");
+    assert_eq!(denial(&fixture, &hostless("shop", 2025, "web")), None, "it is served there");
+    assert_eq!(denial(&fixture, &hostless("shop", 2024, "web")), None, "of one namespace");
+    assert_eq!(denial(&fixture, &hostless("new", 2027, "web")), None, "a younger one");
+    let said = denial(&fixture, &hostless("old", 2020, "web")).unwrap();
+    assert!(said.contains("namespace shop, whose HTTPRoute shop/r names it"), "{said}");
+    // The Ingress has the default host where no route is older.
+    let fixture = Fixture::new("", &[CLASS.to_owned(), gateway(""), young.to_owned()]);
+    let said = denial(&fixture, &hostless("old", 2020, "web")).unwrap();
+    assert!(said.contains("whose Ingress evil/x names it"), "{said}");
+}
+
+/// Nothing but their age tells who has the sessions of a port, or of server names that a route has not written.
+#[test]
+fn an_old_route_takes_no_sessions_newly_that_routes_of_others_have() {
+    let listeners = [
+        "{ name: tcp, port: 9000, protocol: TCP, allowedRoutes: { namespaces: { from: All } } }",
+        "{ name: udp, port: 53, protocol: UDP, allowedRoutes: { namespaces: { from: All } } }",
+        "{ name: tls, port: 9443, protocol: TLS, tls: { mode: Passthrough }, allowedRoutes: { namespaces: { from: All } } }",
+    ];
+    let gateway = format!(
+        "apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\n\
+         metadata: {{ name: web, namespace: infra, creationTimestamp: '2019-01-01T00:00:00Z' }}\n\
+         spec: {{ gatewayClassName: oxigress, listeners: [{}] }}",
+        listeners.join(", ")
+    );
+    for (kind, place) in
+        [("TCPRoute", "tcp/9000"), ("UDPRoute", "udp/53"), ("TLSRoute", "tcp/9443/_")]
+    {
+        let route = |namespace: &str, year: u16, parent: &str| {
+            hostless(namespace, year, parent).replace("HTTPRoute", kind)
+        };
+        let world = [CLASS.to_owned(), gateway.clone(), route("shop", 2024, "web")];
+        let fixture = Fixture::new("", &[&world[..], &[route("evil", 2020, "none")]].concat());
+        let said = denial(&fixture, &route("evil", 2020, "web")).unwrap_or_default();
+        let expected = format!(
+            "the sessions of {place} belong to namespace shop, whose {kind} shop/r has them"
+        );
+        assert!(said.contains(&expected), "{said}");
+        assert_eq!(denial(&fixture, &route("evil", 2025, "web")), None, "a younger one");
+        assert_eq!(denial(&fixture, &route("shop", 2020, "web")), None, "of one namespace");
+        let fixture = Fixture::new("", &[&world[..], &[route("evil", 2020, "web")]].concat());
+        assert_eq!(denial(&fixture, &route("evil", 2020, "web")), None, "it has them already");
+    }
+}
+
+/// Nor by a wildcard, of hosts that other routes name on other ports.
+#[test]
+fn an_old_route_takes_no_sessions_newly_of_hosts_below_that_others_name() {
+    let all = "allowedRoutes: { namespaces: { from: All } }";
+    let gateway = format!(
+        "apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\n\
+         metadata: {{ name: web, namespace: infra, creationTimestamp: '2019-01-01T00:00:00Z' }}\n\
+         spec: {{ gatewayClassName: oxigress, listeners: [{{ name: http, port: 80, protocol: HTTP, {all} }}, \
+         {{ name: tls, port: 9443, protocol: TLS, tls: {{ mode: Passthrough }}, {all} }}] }}"
+    );
+    let named = |kind: &str, namespace: &str, year: u16, host: &str| {
+        let route = hostless(namespace, year, "web").replace("HTTPRoute", kind);
+        route.replace("rules:", &format!("hostnames: ['{host}'], rules:"))
+    };
+    let shop = named("HTTPRoute", "shop", 2024, "pay.shop.test");
+    let mine = named("TLSRoute", "evil", 2020, "mine.test");
+    let fixture = Fixture::new("", &[CLASS.to_owned(), gateway, shop, mine]);
+    for host in ["*.test", "*.shop.test"] {
+        let said = denial(&fixture, &named("TLSRoute", "evil", 2020, host));
+        let said = said.unwrap_or_default();
+        assert!(said.contains("belongs to namespace shop, whose HTTPRoute shop/r names"), "{said}");
+        for (namespace, year) in [("evil", 2025), ("shop", 2020)] {
+            let route = named("TLSRoute", namespace, year, host);
+            assert_eq!(denial(&fixture, &route), None, "{namespace} {year} {host}");
+        }
+    }
+    assert_eq!(denial(&fixture, &named("TLSRoute", "evil", 2020, "*.mine.test")), None);
+}
+
+#[test]
+fn an_old_route_covers_no_host_newly_that_routes_of_others_have() {
+    for host in ["", "apps.test"] {
+        let others = [hostless("a", 2023, "web"), hostless("b", 2024, "web")];
+        let world = [&[CLASS.to_owned(), gateway(host)][..], &others].concat();
+        let unattached = hostless("evil", 2020, "none");
+        let fixture = Fixture::new("", &[&world[..], &[unattached]].concat());
+        let said = denial(&fixture, &hostless("evil", 2020, "web"));
+        assert!(said.is_some_and(|said| said.contains("belongs to namespace a")), "{host}");
+        assert_eq!(denial(&fixture, &hostless("b", 2024, "web")), None);
+        let fixture = Fixture::new("", &[&world[..], &[hostless("evil", 2020, "web")]].concat());
+        assert_eq!(denial(&fixture, &hostless("evil", 2020, "web")), None, "it has it already");
+    }
+}
+
+/// Its own budget is at the hands of each namespace: spending it opens nothing.
+#[test]
+fn a_namespace_that_has_spent_its_reviews_takes_no_host() {
+    let named = |namespace: &str, year: u16, host: &str| {
+        hostless(namespace, year, "web")
+            .replace("rules:", &format!("hostnames: ['{host}'], rules:"))
+    };
+    let stored = named("evil", 2020, "own.test");
+    let world = [CLASS.to_owned(), gateway(""), named("shop", 2024, "shop.test"), stored.clone()];
+    let fixture = Fixture::new("", &world);
+    assert_eq!(denial(&fixture, &named("evil", 2020, "*.test")), None, "nobody has such hosts");
+    fixture.spend_reviews_of("evil");
+    let said = denial(&fixture, &named("evil", 2020, "shop.test")).unwrap();
+    assert!(said.contains("belongs to namespace shop"), "{said}");
+    for covers in [hostless("evil", 2020, "web"), named("evil", 2020, "*.test")] {
+        let said = denial(&fixture, &covers).unwrap();
+        assert!(said.contains("may cover hosts of other namespaces"), "{said}");
+    }
+    assert_eq!(denial(&fixture, &named("evil", 2020, "new.test")), None);
+    assert_eq!(denial(&fixture, &stored), None, "it is so already");
+    // A name that it had where it was not served is a new one at another parent.
+    let parked = named("evil", 2020, "shop.test").replace("name: web,", "name: none,");
+    let fixture = Fixture::new("", &[&world[..3], &[parked]].concat());
+    fixture.spend_reviews_of("evil");
+    let said = denial(&fixture, &named("evil", 2020, "shop.test"));
+    assert!(said.is_some_and(|said| said.contains("belongs to namespace shop")));
+    let fixture = Fixture::new("", &world);
+    fixture.spend_reviews_of("evil");
+    assert_eq!(denial(&fixture, &hostless("shop", 2024, "web")), None, "another namespace");
+}
