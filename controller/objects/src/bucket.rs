@@ -58,10 +58,11 @@ impl Bucket {
         true
     }
 
-    /// Draws so much, whatever there is.
+    /// Draws so much, whatever there is; no more is owed than fills it twice.
     pub fn owe(&mut self, amount: u64, now: Instant) {
         let (left, owed) = self.settled(now);
         let owed = owed.saturating_add(amount.saturating_sub(left));
+        let owed = owed.min(self.rate.full.saturating_mul(2));
         (self.left, self.owed, self.at) = (left.saturating_sub(amount), owed, now);
     }
 
@@ -129,5 +130,7 @@ mod tests {
         assert_eq!(bucket.wait_to_owe(300, at(8_000)), Duration::ZERO);
         assert_eq!((bucket.left(at(11_000)), bucket.owed(at(4_000))), (100, 600));
         assert!(bucket.draw(100, at(11_000)) && bucket.is_full(at(21_000)));
+        bucket.owe(u64::MAX, at(21_000));
+        assert_eq!(bucket.owed(at(21_000)), 2_000);
     }
 }

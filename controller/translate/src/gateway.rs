@@ -45,7 +45,7 @@ pub mod work;
 
 pub use frontend::authorities_of as authorities_of_clients;
 pub use gateways::references;
-pub use host::{covers, intersection};
+pub use host::{covers, intersection, levels};
 pub use left::Left;
 pub use listener::MAX_LISTENERS;
 pub use memo::Memo;
@@ -72,7 +72,7 @@ use oxigress_core::patterns::Allowance;
 use oxigress_objects::gateway_status::Wanted;
 use oxigress_objects::service::Service;
 use oxigress_objects::verdict::Note;
-use oxigress_objects::{Key, Kind, Name, ObjectRef, World};
+use oxigress_objects::{Key, Kind, ObjectRef, World};
 use oxigress_settings::Settings;
 use oxigress_settings::conf_input::Listener;
 use policies::RoutePolicies;
@@ -271,8 +271,8 @@ fn read_tls(
 pub struct Claims {
     /// Those that routes and listeners of Gateways name, each with the oldest of them.
     pub named: BTreeMap<HostPattern, GatewayClaim>,
-    /// Those of listeners of ListenerSets, each with the youngest of each namespace: they make nobody the owner.
-    pub of_sets: BTreeMap<HostPattern, BTreeMap<Name, Age>>,
+    /// Those of listeners of ListenerSets, which make nobody the owner.
+    pub of_sets: BTreeMap<HostPattern, BTreeSet<Age>>,
 }
 
 /// The hosts that accepted listeners and attached routes name. All hosts are named by routes without
@@ -301,10 +301,7 @@ pub fn claims(world: &World, options: &Options, memo: &mut Memo) -> Claims {
         match home.kind {
             Kind::Gateway => put(host, GatewayClaim::of_listener(home.age())),
             _ => {
-                let of_host = of_sets.entry(host.clone()).or_default();
-                let youngest = of_host.entry(home.key.namespace.clone());
-                let youngest = youngest.or_insert_with(|| home.age());
-                *youngest = home.age().max(youngest.clone());
+                of_sets.entry(host.clone()).or_default().insert(home.age());
             }
         }
     }

@@ -106,8 +106,8 @@ pub struct Translator {
     listener_rules: BTreeMap<HostPattern, BTreeMap<String, usize>>,
     /// The hosts that routes and listeners of Gateways name.
     pub(crate) gateway_claims: BTreeMap<HostPattern, GatewayClaim>,
-    /// The hosts of listeners of ListenerSets, each with the youngest of each namespace.
-    pub(crate) hosts_of_sets: BTreeMap<HostPattern, BTreeMap<Name, Age>>,
+    /// The hosts of listeners of ListenerSets, each with the sets.
+    pub(crate) hosts_of_sets: BTreeMap<HostPattern, BTreeSet<Age>>,
     /// The oldest route without host names: no younger Ingress says how TLS is spoken with clients that name no known host.
     pub(crate) unnamed_route: Option<GatewayClaim>,
     pub(crate) new_statuses: BTreeMap<ObjectRef, Option<Wanted>>,
@@ -291,6 +291,10 @@ impl Translator {
             self.resolve_backend(world, id);
         }
         self.put_settings();
+        if is_new_settings {
+            // The operator has had all of them read again.
+            self.endpoint_work.clear();
+        }
         (std::mem::take(&mut self.patch), self.notes.take_changes())
     }
 

@@ -4,7 +4,7 @@ use super::ReviewOutcome;
 use crate::Reviews;
 use crate::Translator;
 use crate::age::Age;
-use crate::gateway::{PlaceOwner, RouteHosts, Standing, covers};
+use crate::gateway::{PlaceOwner, RouteHosts, Standing, covers, levels};
 use crate::host::owner::{self, HostOwnership};
 use crate::ingress::Claims;
 use crate::pace::price::Prices;
@@ -12,7 +12,7 @@ use oxigress_core::model::{HostPattern, ListenerHost, SessionPlace};
 use oxigress_objects::gateway::Route;
 use oxigress_objects::verdict::Note;
 use oxigress_objects::{Key, Kind, ObjectRef, World};
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::time::Instant;
 
 impl Translator {
@@ -36,7 +36,7 @@ impl Translator {
         let stored = world.gateway_api.routes.get(id);
         reviews.begin(&id.key.namespace, now);
         let prices = Prices { translator: self, world };
-        if !reviews.charge(prices.of_review(&id.key, &route.spec)) {
+        if !reviews.charge(prices.of_review(id, &route.spec)) {
             outcome.warnings.push(too_often(&id.key.namespace));
             outcome.denial = self.taken_by_name(route, stored.map(|old| &**old), &age, id.kind);
             return outcome;
@@ -73,11 +73,9 @@ impl Translator {
         let covered = hosts.covered.iter().filter_map(|at| self.covered_over(at, age, kind));
         let sessions = hosts.sessions.iter();
         let sessions = sessions.filter_map(|place| self.sessions_over(world, place, age, kind));
-        let mut wide: BTreeMap<&HostPattern, &SessionPlace> = BTreeMap::new();
-        wide.extend(hosts.sessions.iter().filter_map(|place| Some((place.host.as_ref()?, place))));
-        let below = wide
-            .into_iter()
-            .filter_map(|(host, place)| self.sessions_below(host, place, age, kind));
+        let wide = hosts.sessions.iter().filter_map(|place| place.host.as_ref());
+        let wide: BTreeSet<&HostPattern> = wide.collect();
+        let below = wide.into_iter().filter_map(|host| self.sessions_below(host, age, kind));
         by_name.chain(covered).chain(sessions).chain(below).collect()
     }
 
@@ -138,19 +136,29 @@ impl Translator {
             age.borrowed() < owner.borrowed() && owner.key.namespace != age.key.namespace
         };
         let owner = self.loser(host).filter(is_lost).or_else(|| self.set_over(host, age));
+        let owner = owner.or_else(|| self.wildcard_over(host, age));
         let of = Lost::Named(host.clone());
         owner.map(|(owner, kind)| Loss { of, why: why(host, (&owner.key, kind), new) })
+    }
+
+    /// The TLSRoute of another namespace that names a wildcard above a host, if that is younger: the host would be kept from it.
+    fn wildcard_over(&self, host: &HostPattern, age: &Age) -> Option<(Age, Kind)> {
+        levels(host).find_map(|parent| {
+            let wildcard = HostPattern::parse(&format!("*{parent}")).ok()?;
+            let (named, kind) = self.gateway_claims.get(&wildcard)?.route.clone()?;
+            let is_lost = named.key.namespace != age.key.namespace && *age < named;
+            (is_lost && kind == Kind::TLSRoute).then_some((named, kind))
+        })
     }
 
     /// The youngest ListenerSet of another namespace that has a listener with this host, if that is younger: whoever names the host
     /// newly would become its owner, and might bring it by an older set.
     pub(super) fn set_over(&self, host: &HostPattern, age: &Age) -> Option<(Age, Kind)> {
-        let all = self.hosts_of_sets.get(host)?.values();
-        // A namespace that owns the host gains nothing.
-        let owner = self.loser(host);
-        if owner.is_some_and(|(owner, _)| owner.key.namespace == age.key.namespace) {
-            return None;
-        }
+        let all = self.hosts_of_sets.get(host)?.iter();
+        // A namespace that owns the host gains nothing where that is older than the set.
+        let own = self.loser(host).map(|(owner, _)| owner);
+        let own = own.filter(|owner| owner.key.namespace == age.key.namespace);
+        let all = all.filter(|set| own.as_ref().is_none_or(|own| *set < own));
         let younger = all.filter(|set| set.key.namespace != age.key.namespace && *set > age);
         younger
             .max()
@@ -195,13 +203,7 @@ impl Translator {
 
     /// Why it may not ask for the sessions of a wildcard, or of all names: of hosts below that younger routes of another namespace name
     /// it would have them, too.
-    fn sessions_below(
-        &self,
-        wide: &HostPattern,
-        place: &SessionPlace,
-        age: &Age,
-        new: Kind,
-    ) -> Option<Loss> {
+    fn sessions_below(&self, wide: &HostPattern, age: &Age, new: Kind) -> Option<Loss> {
         if !wide.is_wildcard() && *wide != HostPattern::default_host() {
             return None;
         }
@@ -211,11 +213,11 @@ impl Translator {
             (is_foreign && host != wide && covers(wide, host)).then_some((host, (named, kind)))
         })?;
         let why = format!(
-            "the sessions of {host} would come with those of {place}, and it belongs to namespace {}, whose {kind} {} names it; this \
+            "the sessions of {host} would come with those of {wide}, and it belongs to namespace {}, whose {kind} {} names it; this \
              {new} is older and would have them: attach a new {new}",
             owner.key.namespace, owner.key
         );
-        Some(Loss { of: Lost::Sessions(place.clone()), why })
+        Some(Loss { of: Lost::Below(wide.clone()), why })
     }
 
     /// Why an old Ingress may not newly be for requests without a host: it would take these from routes of another namespace.
@@ -272,6 +274,7 @@ impl Loss {
             Lost::Named(host) => hosts.named.contains(host),
             Lost::Covered(at) => hosts.covered.contains(at),
             Lost::Sessions(place) => hosts.sessions.contains(place),
+            Lost::Below(host) => hosts.sessions.iter().any(|at| at.host.as_ref() == Some(host)),
         }
     }
 }
@@ -280,6 +283,8 @@ enum Lost {
     Named(HostPattern),
     Covered(ListenerHost),
     Sessions(SessionPlace),
+    /// Sessions of hosts below this one.
+    Below(HostPattern),
 }
 
 fn why(host: &HostPattern, (owner, kind): (&Key, Kind), new: Kind) -> String {

@@ -140,6 +140,10 @@ impl Translator {
         let texts = |paths: BTreeSet<&str>| paths.into_iter().map(Into::into).collect();
         let locations = locations.into_iter().map(|(host, paths)| (host, texts(paths))).collect();
         let record = spec.record(&balancing, &self.settings, locations);
+        let service = spec.backend_ref.service.clone();
+        if usage != (Usage::Http { service_upstream: true }) {
+            self.note_work(world, (&id, &service), &record);
+        }
         self.notes.set(Part::Backend(id.clone()), notes);
         self.put_external_name(&id, resolved.external_name);
         self.put_backend(&id, Some((record, resolved.endpoints)));
@@ -157,13 +161,18 @@ impl Translator {
         self.is_new_external_names |= !different.is_empty();
     }
 
-    /// Counts the endpoints that were read for the namespace of their Service.
-    fn note_work(&mut self, id: &BackendId, backend: Option<&(Backend, EndpointSet)>) {
-        let Some((backend, set)) = backend.filter(|_| url::behind(id).is_none()) else { return };
-        let Some((namespace, _)) = id.as_str().split_once('/') else { return };
+    /// Counts the endpoints that were looked at for whoever has the backend: the namespace of a Policy, or that of the Service.
+    pub(super) fn note_work(
+        &mut self,
+        world: &World,
+        (id, service): (&BackendId, &Key),
+        backend: &Backend,
+    ) {
         let hashes = backend.hash_by.is_some() || backend.affinity.is_some();
-        let price = endpoints::price(set.as_slice().len(), (1, hashes.into()));
-        let work = self.endpoint_work.entry(namespace.into()).or_default();
+        let price = endpoints::price(endpoints::count(world, service), (1, hashes.into()));
+        let of_policy = id.as_str().split_once("//route/").and_then(|(_, own)| own.split_once('/'));
+        let namespace = of_policy.map_or_else(|| service.namespace.clone(), |(of, _)| of.into());
+        let work = self.endpoint_work.entry(namespace).or_default();
         *work = work.saturating_add(price);
     }
 
@@ -173,7 +182,6 @@ impl Translator {
     }
 
     pub(super) fn put_backend(&mut self, id: &BackendId, backend: Option<(Backend, EndpointSet)>) {
-        self.note_work(id, backend.as_ref());
         let (backend, set) = backend.unzip();
         let Patch { upsert, remove, .. } = &mut self.patch;
         put(&mut self.snapshot.backends, &mut upsert.backends, &mut remove.backends, id, backend);

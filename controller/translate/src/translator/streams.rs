@@ -77,6 +77,7 @@ impl Translator {
         let protocol = stream::protocol_of(port);
         let resolved = backend::resolve(world, &self.options, backend_ref, Usage::Stream(protocol));
         let name = stream::upstream_name(protocol, backend_ref);
+        let service = backend_ref.service.clone();
         let mut notes = resolved.object_notes;
         let map = match protocol {
             Protocol::Tcp => &self.options.tcp_services_configmap,
@@ -95,6 +96,7 @@ impl Translator {
         self.notes.set(Part::Backend(id.clone()), notes);
         self.put_external_name(&id, resolved.external_name);
         let record = Backend { name: Some(name), ..Backend::default() };
+        self.note_work(world, (&id, &service), &record);
         self.put_backend(&id, Some((record, resolved.endpoints)));
     }
 }

@@ -4,7 +4,7 @@
 //! Order:   by age, as everywhere: what is named later than the wildcard stays with that.
 //! Shape:   a host that is kept has a place of its own: its sessions go to the HTTPS listener that has the host, or to Ingresses where
 //!          these are served, or are closed.
-//! Bound:   [`MAX_KEPT`] places of what one namespace names below what another one has: beyond, nothing is kept.
+//! Bound:   [`MAX_KEPT`] hosts that one namespace names below what another one has, on all ports: beyond, nothing is kept.
 
 use super::{is_wide, yields};
 use crate::gateway::host::levels;
@@ -14,11 +14,11 @@ use crate::gateway::{Beside, Built};
 use crate::{HostOwnership, Options};
 use oxigress_core::model::{HostPattern, ListenerHost, SessionPlace, SessionRoute, SessionWay};
 use oxigress_objects::Name;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::num::NonZeroU16;
 
-/// Most places that are kept from one namespace for another one.
+/// Most hosts that are kept from one namespace for another one.
 const MAX_KEPT: usize = 2_000;
 
 /// A port as nginx has it, and an address.
@@ -48,7 +48,7 @@ impl WidePlaces {
         if options.host_ownership == HostOwnership::Shared {
             return;
         }
-        let mut spent: BTreeMap<(&Name, &Name), usize> = BTreeMap::new();
+        let mut spent: BTreeMap<(&Name, &Name), BTreeSet<&HostPattern>> = BTreeMap::new();
         for (port, had) in &self.0 {
             let Some(one) = had.keys().next() else { continue };
             let wide = Wide::of(one, &built.sessions);
@@ -62,11 +62,12 @@ impl WidePlaces {
                     continue;
                 }
                 let own = SessionPlace { host: Some(host.clone()), ..place.clone() };
-                let count = spent.entry((&key.namespace, &named.key.namespace)).or_default();
-                if *count >= MAX_KEPT || built.sessions.contains_key(&own) {
+                let hosts = spent.entry((&key.namespace, &named.key.namespace)).or_default();
+                let has_room = hosts.len() < MAX_KEPT || hosts.contains(host);
+                if !has_room || built.sessions.contains_key(&own) {
                     continue;
                 }
-                *count += 1;
+                hosts.insert(host);
                 let at = ListenerHost::deep(port.0, port.1, host.clone());
                 let of =
                     SessionPlace { host: listeners.most_specific(&at).cloned(), ..place.clone() };

@@ -124,7 +124,7 @@ fn of_sets_without_end_a_namespace_has_some_read_and_others_pay_for_no_more() {
     let price = |bench: &Bench| {
         let prices =
             crate::pace::price::Prices { translator: &bench.translator, world: &bench.world };
-        prices.of_review(&Key::new("shop", "r1"), &review.spec)
+        prices.of_review(&ObjectRef::new(Kind::HTTPRoute, Key::new("shop", "r1")), &review.spec)
     };
     let before = price(&bench);
     work::take(Step::Listener);

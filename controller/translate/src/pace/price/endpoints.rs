@@ -9,7 +9,7 @@ use oxigress_core::balancer::ring;
 use oxigress_objects::gateway::HttpRouteSpec;
 use oxigress_objects::ingress::{Ingress, Target};
 use oxigress_objects::service::EndpointSlice;
-use oxigress_objects::{Key, ObjectRef};
+use oxigress_objects::{Key, ObjectRef, World};
 use std::collections::BTreeSet;
 
 impl Prices<'_> {
@@ -53,19 +53,23 @@ impl Prices<'_> {
         new.into_iter().map(of_one).fold(0, u64::saturating_add)
     }
 
-    /// How many endpoints a Service has on one of its ports.
     fn count(&self, service: &Key) -> usize {
-        let ports = self.world.services.get(service).map(|service| &service.ports);
-        // A port without a name leads to all that slices have.
-        let is_nameless = ports.is_some_and(|ports| ports.iter().any(|port| port.name.is_empty()));
-        let size = |slice: &EndpointSlice| {
-            let addresses = slice.endpoints.iter().map(|endpoint| endpoint.addresses.len().max(1));
-            let numbers = if is_nameless { slice.ports.len().max(1) } else { 1 };
-            addresses.sum::<usize>().saturating_mul(numbers)
-        };
-        let all = self.world.slices(service).map(|(_, slice)| size(slice));
-        all.fold(0, usize::saturating_add)
+        count(self.world, service)
     }
+}
+
+/// How many endpoints a Service has on one of its ports, those included that are not ready or not allowed.
+pub fn count(world: &World, service: &Key) -> usize {
+    let ports = world.services.get(service).map(|service| &service.ports);
+    // A port without a name leads to all that slices have.
+    let is_nameless = ports.is_some_and(|ports| ports.iter().any(|port| port.name.is_empty()));
+    let size = |slice: &EndpointSlice| {
+        let addresses = slice.endpoints.iter().map(|endpoint| endpoint.addresses.len().max(1));
+        let numbers = if is_nameless { slice.ports.len().max(1) } else { 1 };
+        addresses.sum::<usize>().saturating_mul(numbers)
+    };
+    let all = world.slices(service).map(|(_, slice)| size(slice));
+    all.fold(0, usize::saturating_add)
 }
 
 /// What so many endpoints cost for so many backends, of which so many hash.

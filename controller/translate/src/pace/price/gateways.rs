@@ -18,8 +18,6 @@ use std::sync::Arc;
 /// Most hosts of one route that are looked at: with more of them its namespace has no room for it.
 const MAX_HOSTS: usize = 20_000;
 
-/// Most wildcards of a route.
-const MAX_WIDE: usize = 64;
 /// What comparing a host with a wildcard costs.
 const COVERING: u64 = 20;
 /// Rules that are merged, and hosts that are looked at, for a review of which nothing is charged: its namespace may have spent its reviews on expressions.
@@ -131,13 +129,18 @@ impl Prices<'_> {
     }
 
     /// What reviewing a route costs that is about to be stored: each listener is looked at, and each of its places.
-    pub(crate) fn of_review(&self, key: &Key, new: &HttpRouteSpec) -> u64 {
-        let places = self.count_places(key, new);
-        let named = self.translator.gateway_claims.len().saturating_mul(places.min(MAX_WIDE));
+    pub(crate) fn of_review(&self, id: &ObjectRef, new: &HttpRouteSpec) -> u64 {
+        let places = self.count_places(&id.key, new);
         INGRESS
             + LISTENER * self.listeners_read()
             + PLACE_OF_REVIEW * places as u64
-            + COVERING * named as u64
+            + self.of_covering(id, places)
+    }
+
+    /// What it costs that the hosts that routes name are compared with those of a route of sessions.
+    fn of_covering(&self, id: &ObjectRef, places: usize) -> u64 {
+        let named = self.translator.gateway_claims.len().saturating_mul(places);
+        if id.kind == Kind::TLSRoute { COVERING * named as u64 } else { 0 }
     }
 
     /// What reviewing a ListenerSet costs, whoever names it: all listeners are looked at, as they are and as they would be, and all
@@ -160,7 +163,8 @@ impl Prices<'_> {
     pub(crate) fn of_review_by_set(&self, set: &OwnListeners<'_>, of: &Admitted<'_>) -> u64 {
         let places = set.places_of_guest(of);
         let places = places.unwrap_or_else(|| self.count_places(&of.id.key, &of.route.spec));
-        ATTACHING + PLACE_OF_REVIEW * 2 * places.min(MAX_HOSTS) as u64
+        let places = places.min(MAX_HOSTS);
+        ATTACHING + PLACE_OF_REVIEW * 2 * places as u64 + self.of_covering(of.id, places)
     }
 
     /// How many listeners a review looks at.

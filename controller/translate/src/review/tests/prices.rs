@@ -52,7 +52,7 @@ fn what_a_review_is_charged_is_what_it_takes() {
     for (count, parents, hosts) in [(1, 1, 1), (16, 1, 1), (1, 32, 16)] {
         let (fixture, (id, route)) = (Fixture::new("", &gateways(count)), wide(parents, hosts));
         let prices = Prices { translator: &fixture.translator, world: &fixture.world };
-        let price = Duration::from_nanos(prices.of_review(&id.key, &route.spec));
+        let price = Duration::from_nanos(prices.of_review(&id, &route.spec));
         let start = Instant::now();
         (0..10).for_each(|_| drop(fixture.review_route(&id, &route)));
         let took = start.elapsed() / 10;

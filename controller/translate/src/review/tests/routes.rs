@@ -190,6 +190,7 @@ fn an_old_route_takes_no_sessions_newly_of_hosts_below_that_others_name() {
     };
     let shop = named("HTTPRoute", "shop", 2024, "pay.shop.test");
     let mine = named("TLSRoute", "evil", 2020, "mine.test");
+    let with_tls = gateway.clone();
     let fixture = Fixture::new("", &[CLASS.to_owned(), gateway, shop, mine]);
     for host in ["*.test", "*.shop.test"] {
         let said = denial(&fixture, &named("TLSRoute", "evil", 2020, host));
@@ -201,6 +202,14 @@ fn an_old_route_takes_no_sessions_newly_of_hosts_below_that_others_name() {
         }
     }
     assert_eq!(denial(&fixture, &named("TLSRoute", "evil", 2020, "*.mine.test")), None);
+    // Nor does an old route name a host newly that would be kept from a younger wildcard.
+    let wild = named("TLSRoute", "team", 2022, "*.team.test");
+    let fixture = Fixture::new("", &[CLASS.to_owned(), with_tls, wild]);
+    let of = |namespace: &str, year: u16| named("HTTPRoute", namespace, year, "app.team.test");
+    let said = denial(&fixture, &of("evil", 2020)).unwrap_or_default();
+    assert!(said.contains("belongs to namespace team, whose TLSRoute team/r names"), "{said}");
+    assert_eq!(denial(&fixture, &of("evil", 2025)), None);
+    assert_eq!(denial(&fixture, &of("team", 2020)), None);
 }
 
 #[test]

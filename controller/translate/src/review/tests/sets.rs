@@ -357,11 +357,14 @@ fn an_old_object_names_no_host_newly_that_the_set_of_another_namespace_has() {
             "{host}"
         );
         assert!(!is_denied(&[victim], None, &route("evil", 2025, BY_GATEWAY, host)), "{host}");
-        // Nothing is gained by what the namespace has already, by whatever it has it.
-        let other =
-            ingress("other", &["namespace: evil", "age: 2019-01-01T00:00:00Z", &named, "path: /o"]);
-        let owns = Fixture::new("", &[&world[..], &[other]].concat());
-        owns.admits("old", &["namespace: evil", "age: 2020-01-01T00:00:00Z", &named]);
+        // Nothing is gained by what the namespace has longer than there was that set.
+        let owns = |age: &str| {
+            let other = ["namespace: evil", age, &named, "path: /o"];
+            Fixture::new("", &[&world[..], &[ingress("other", &other)]].concat())
+        };
+        let again = ["namespace: evil", "age: 2020-01-01T00:00:00Z", &*named];
+        owns("age: 2021-01-01T00:00:00Z").admits("old", &again);
+        owns("age: 2024-01-01T00:00:00Z").denies("old", &again, why);
         let alias = [
             "namespace: evil",
             "age: 2020-01-01T00:00:00Z",
