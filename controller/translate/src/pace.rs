@@ -207,10 +207,9 @@ impl Pace {
         for (guest, amount) in &price.of_guests {
             let guest = Payer { namespace: guest.clone(), is_for_endpoints: false };
             let bucket = self.share(&guest, now).bucket;
-            match bucket.left(now) < amount.saturating_add(bucket.rate().full / 2) {
-                true => own = own.saturating_add(*amount),
-                false => of_guests.push((guest, *amount)),
-            }
+            let part = bucket.left(now).saturating_sub(bucket.rate().full / 2).min(*amount);
+            own = own.saturating_add(amount - part);
+            of_guests.push((guest, part));
         }
         let share = self.share(payer, now);
         let own = own.min(share.bucket.rate().full);
