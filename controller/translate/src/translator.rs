@@ -291,10 +291,7 @@ impl Translator {
             self.resolve_backend(world, id);
         }
         self.put_settings();
-        if is_new_settings {
-            // The operator has had all of them read again.
-            self.endpoint_work.clear();
-        }
+        self.forget_work(is_new_settings);
         (std::mem::take(&mut self.patch), self.notes.take_changes())
     }
 

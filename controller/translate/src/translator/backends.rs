@@ -92,8 +92,7 @@ impl Translator {
         let referrers: Vec<_> = referrers.take_while(|referrer| referrer.backend == id).collect();
         let of_routes = self.gateways.backends.get(&id);
         let routes = of_routes.map(|backend| backend.routes.clone()).unwrap_or_default();
-        let is_default =
-            self.default_backend.as_ref().is_some_and(|backend_ref| backend_ref.backend == id);
+        let is_default = self.default_backend.as_ref().is_some_and(|of| of.backend == id);
         let spec = match self.backend_specs.get(&id) {
             Some(spec) if is_default || !referrers.is_empty() || !routes.is_empty() => spec,
             _ => return self.drop_backend(id),
@@ -140,10 +139,7 @@ impl Translator {
         let texts = |paths: BTreeSet<&str>| paths.into_iter().map(Into::into).collect();
         let locations = locations.into_iter().map(|(host, paths)| (host, texts(paths))).collect();
         let record = spec.record(&balancing, &self.settings, locations);
-        let service = spec.backend_ref.service.clone();
-        if usage != (Usage::Http { service_upstream: true }) {
-            self.note_work(world, (&id, &service), &record);
-        }
+        self.note_work(world, (&id, spec.backend_ref.service.clone(), usage), &record);
         self.notes.set(Part::Backend(id.clone()), notes);
         self.put_external_name(&id, resolved.external_name);
         self.put_backend(&id, Some((record, resolved.endpoints)));
@@ -165,15 +161,25 @@ impl Translator {
     pub(super) fn note_work(
         &mut self,
         world: &World,
-        (id, service): (&BackendId, &Key),
+        (id, service, usage): (&BackendId, Key, Usage),
         backend: &Backend,
     ) {
+        if usage == (Usage::Http { service_upstream: true }) {
+            return;
+        }
         let hashes = backend.hash_by.is_some() || backend.affinity.is_some();
-        let price = endpoints::price(endpoints::count(world, service), (1, hashes.into()));
+        let price = endpoints::price(endpoints::count(world, &service), (1, hashes.into()));
         let of_policy = id.as_str().split_once("//route/").and_then(|(_, own)| own.split_once('/'));
-        let namespace = of_policy.map_or_else(|| service.namespace.clone(), |(of, _)| of.into());
+        let namespace = of_policy.map_or(service.namespace, |(of, _)| of.into());
         let work = self.endpoint_work.entry(namespace).or_default();
         *work = work.saturating_add(price);
+    }
+
+    /// What the operator has had read again is nobody's doing.
+    pub(super) fn forget_work(&mut self, is_operators: bool) {
+        if is_operators {
+            self.endpoint_work.clear();
+        }
     }
 
     /// What reading endpoints has taken since this was last asked, in nanoseconds, by the namespace of their Service.

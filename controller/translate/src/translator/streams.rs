@@ -96,7 +96,7 @@ impl Translator {
         self.notes.set(Part::Backend(id.clone()), notes);
         self.put_external_name(&id, resolved.external_name);
         let record = Backend { name: Some(name), ..Backend::default() };
-        self.note_work(world, (&id, &service), &record);
+        self.note_work(world, (&id, service, Usage::Stream(protocol)), &record);
         self.put_backend(&id, Some((record, resolved.endpoints)));
     }
 }
