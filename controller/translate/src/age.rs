@@ -16,4 +16,9 @@ impl Age {
     pub fn borrowed(&self) -> (i64, &Key) {
         (self.created, &self.key)
     }
+
+    /// Whether an object of this age would take what one of another namespace has: it comes first.
+    pub fn takes_from(&self, other: &Age) -> bool {
+        other.key.namespace != self.key.namespace && self < other
+    }
 }

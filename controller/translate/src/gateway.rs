@@ -45,7 +45,7 @@ pub mod work;
 
 pub use frontend::authorities_of as authorities_of_clients;
 pub use gateways::references;
-pub use host::{covers, intersection, levels};
+pub use host::{covers, intersection, is_wide, levels};
 pub use left::Left;
 pub use listener::MAX_LISTENERS;
 pub use memo::Memo;
@@ -275,9 +275,9 @@ pub struct Claims {
     pub of_sets: BTreeMap<HostPattern, BTreeSet<Age>>,
 }
 
-/// The hosts that accepted listeners and attached routes name. All hosts are named by routes without
-/// host names, and by no listener: most Gateways have one of all hosts. What listeners of guests leave is remembered for the
-/// next [`build`], which has to be of the same world.
+/// The hosts that accepted listeners and attached routes name. All hosts are named by routes without host names, and by no
+/// listener: most Gateways have one of all hosts. What listeners of guests leave is remembered for the next [`build`], which has
+/// to be of the same world.
 pub fn claims(world: &World, options: &Options, memo: &mut Memo) -> Claims {
     memo.left = None;
     let objects = &world.gateway_api;
@@ -289,10 +289,10 @@ pub fn claims(world: &World, options: &Options, memo: &mut Memo) -> Claims {
     let mut gateways = gateways::gateways(world, options, &classes, None, &mut scratch);
     memo.left = Some(scratch.left);
     let listeners = isolation::Listeners::of(&gateways);
-    let Claims { named: all_named, of_sets } = &mut all;
+    let Claims { named: by_name, of_sets } = &mut all;
     let mut put = |host: &HostPattern, claim: GatewayClaim| {
         if claim.route.is_some() || *host != HostPattern::default_host() {
-            all_named.entry(host.clone()).or_insert_with(|| claim.clone()).join(claim);
+            by_name.entry(host.clone()).or_insert_with(|| claim.clone()).join(claim);
         }
     };
     let age = |created, key: &Key| Age { created, key: key.clone() };
@@ -300,6 +300,7 @@ pub fn claims(world: &World, options: &Options, memo: &mut Memo) -> Claims {
         let (host, home) = (&listener.host, listener.home);
         match home.kind {
             Kind::Gateway => put(host, GatewayClaim::of_listener(home.age())),
+            _ if *host == HostPattern::default_host() => {}
             _ => {
                 of_sets.entry(host.clone()).or_default().insert(home.age());
             }

@@ -1,10 +1,9 @@
 //! Which listener a host belongs to: the most specific one on its port and address.
 
-use super::host::levels;
+use super::host::Wildcards;
 use super::left::Left;
 use super::protocol::Protocol;
 use super::state::{GatewayState, Gateways, ListenerState};
-use super::work::{self, Step};
 use oxigress_core::model::{HostPattern, ListenerHost};
 use oxigress_objects::Name;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,8 +18,7 @@ pub struct Listeners(BTreeMap<(NonZeroU16, Option<IpAddr>), Hosts>);
 #[derive(Default)]
 struct Hosts {
     all: BTreeSet<HostPattern>,
-    /// The wildcards among them by what follows the star, those of one length together: names of many labels are compared with few.
-    wildcards: BTreeMap<usize, BTreeMap<Box<str>, Wildcard>>,
+    wildcards: Wildcards<Box<str>, Wildcard>,
     /// What listeners of guests leave.
     left: Option<Arc<Left>>,
 }
@@ -35,8 +33,7 @@ impl Hosts {
     fn insert(&mut self, ListenerState { host, leaves, .. }: &ListenerState<'_>) {
         self.all.insert(host.clone());
         let Some(below) = host.as_str().strip_prefix('*') else { return };
-        let of_length = self.wildcards.entry(below.len()).or_default();
-        let wildcard = of_length.entry(below.into());
+        let wildcard = self.wildcards.entry(below.into());
         let wildcard = wildcard
             .or_insert_with(|| Wildcard { host: host.clone(), leavers: Some(BTreeSet::new()) });
         match leaves {
@@ -92,11 +89,7 @@ impl Listeners {
             return Some(same);
         }
         let named = hosts.left.as_ref().and_then(|left| left.named(&at.host));
-        let longest = hosts.wildcards.last_key_value().map_or(0, |(length, _)| *length);
-        let mut parents = levels(&at.host).filter(|parent| parent.len() <= longest);
-        let wildcard = parents.find_map(|parent| {
-            work::count(Step::Level);
-            let Wildcard { host, leavers } = hosts.wildcards.get(&parent.len())?.get(parent)?;
+        let wildcard = hosts.wildcards.above(&at.host).find_map(|Wildcard { host, leavers }| {
             let is_left = match (leavers, named) {
                 (Some(leavers), Some(named)) => named.is_left_by_all(leavers, host),
                 _ => false,

@@ -2,7 +2,7 @@
 
 use super::attach::Attachment;
 use super::conflict::{self, Refused};
-use super::host::{levels, specificity};
+use super::host::{Wildcards, specificity};
 use super::isolation::Listeners;
 use super::memo::{HostInput, HttpsListener, KnownRoute, Memo, Outcome};
 use super::merge::{self, Place};
@@ -280,21 +280,14 @@ fn leave_certificates<'s, 'w: 's>(
     if leavers.is_empty() {
         return;
     }
-    // Those of one length together: names of many labels are compared with few.
-    let mut wildcards: BTreeMap<usize, BTreeMap<&str, _>> = BTreeMap::new();
+    let mut wildcards = Wildcards::default();
     for (host, shown) in &built.certificates {
         let Some(below) = host.as_str().strip_prefix('*') else { continue };
-        wildcards.entry(below.len()).or_default().insert(below, (leavers.get(host), shown));
+        wildcards.insert(below, (leavers.get(host), shown));
     }
-    let longest = wildcards.last_key_value().map_or(0, |(length, _)| *length);
     let shown = built.left.hosts().filter_map(|(host, named)| {
         let (mut home, mut shown) = (None, None);
-        let parents = levels(host).filter(|parent| parent.len() <= longest);
-        let looked_up = parents.filter_map(|parent| {
-            work::count(Step::Level);
-            wildcards.get(&parent.len())?.get(parent)
-        });
-        for (leaver, by) in looked_up {
+        for (leaver, by) in wildcards.above(host) {
             match leaver.filter(|(leaves, _)| leaves.leave(named)) {
                 Some((_, of)) => home = home.into_iter().chain([*of]).min(),
                 None => {

@@ -164,14 +164,6 @@ impl Sessions {
     }
 }
 
-/// Whether a place is of several server names.
-fn is_wide(place: &SessionPlace) -> bool {
-    place
-        .host
-        .as_ref()
-        .is_some_and(|host| host.is_wildcard() || *host == HostPattern::default_host())
-}
-
 /// The namespace that alone may have the sessions of a place.
 fn owner_of(
     options: &Options,

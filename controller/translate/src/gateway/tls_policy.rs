@@ -5,6 +5,7 @@
 //! Tenancy: a policy, the Service that it is about, and the ConfigMap that it names are of one namespace, which is charged.
 //! Source:  BackendTLSPolicy of Gateway API v1.7.
 
+use super::host::is_wide;
 use super::target::{ToEndpoints, is_watched};
 use super::work::{self, Step};
 use super::{Built, status};
@@ -284,9 +285,7 @@ fn invalid(message: String) -> Box<Refusal> {
 /// The name that is sent and verified: nginx has one for both.
 fn name_of(validation: &BackendValidation) -> Result<HeaderValue, Box<Refusal>> {
     let name = &validation.hostname;
-    let host = HostPattern::parse(name).ok().filter(|host| {
-        !host.is_wildcard() && *host != HostPattern::default_host() && host.as_str() == name
-    });
+    let host = HostPattern::parse(name).ok().filter(|host| !is_wide(host) && host.as_str() == name);
     if host.is_none() {
         return Err(invalid(format!("validation.hostname: {name:?} is no host name")));
     }

@@ -4,7 +4,7 @@ use super::ReviewOutcome;
 use crate::Reviews;
 use crate::Translator;
 use crate::age::Age;
-use crate::gateway::{PlaceOwner, RouteHosts, Standing, covers, levels};
+use crate::gateway::{PlaceOwner, RouteHosts, Standing, covers, is_wide, levels};
 use crate::host::owner::{self, HostOwnership};
 use crate::ingress::Claims;
 use crate::pace::price::Prices;
@@ -132,10 +132,8 @@ impl Translator {
 
     /// Why a route of this age may not name a host: it would be the oldest object on one of another namespace.
     pub(super) fn taken_over(&self, host: &HostPattern, age: &Age, new: Kind) -> Option<Loss> {
-        let is_lost = |(owner, _): &(Age, Kind)| {
-            age.borrowed() < owner.borrowed() && owner.key.namespace != age.key.namespace
-        };
-        let owner = self.loser(host).filter(is_lost).or_else(|| self.set_over(host, age));
+        let owner = self.loser(host).filter(|(owner, _)| age.takes_from(owner));
+        let owner = owner.or_else(|| self.set_over(host, age));
         let owner = owner.or_else(|| self.wildcard_over(host, age));
         let of = Lost::Named(host.clone());
         owner.map(|(owner, kind)| Loss { of, why: why(host, (&owner.key, kind), new) })
@@ -146,8 +144,7 @@ impl Translator {
         levels(host).find_map(|parent| {
             let wildcard = HostPattern::parse(&format!("*{parent}")).ok()?;
             let (named, kind) = self.gateway_claims.get(&wildcard)?.route.clone()?;
-            let is_lost = named.key.namespace != age.key.namespace && *age < named;
-            (is_lost && kind == Kind::TLSRoute).then_some((named, kind))
+            (age.takes_from(&named) && kind == Kind::TLSRoute).then_some((named, kind))
         })
     }
 
@@ -159,11 +156,8 @@ impl Translator {
         let own = self.loser(host).map(|(owner, _)| owner);
         let own = own.filter(|owner| owner.key.namespace == age.key.namespace);
         let all = all.filter(|set| own.as_ref().is_none_or(|own| *set < own));
-        let younger = all.filter(|set| set.key.namespace != age.key.namespace && *set > age);
-        younger
-            .max()
-            .map(|set| (set.clone(), Kind::ListenerSet))
-            .filter(|_| *host != HostPattern::default_host())
+        let youngest = all.filter(|set| age.takes_from(set)).max();
+        youngest.map(|set| (set.clone(), Kind::ListenerSet))
     }
 
     /// Why it may not cover a host that no object names: it would be the oldest that does.
@@ -204,13 +198,13 @@ impl Translator {
     /// Why it may not ask for the sessions of a wildcard, or of all names: of hosts below that younger routes of another namespace name
     /// it would have them, too.
     fn sessions_below(&self, wide: &HostPattern, age: &Age, new: Kind) -> Option<Loss> {
-        if !wide.is_wildcard() && *wide != HostPattern::default_host() {
+        if !is_wide(wide) {
             return None;
         }
         let (host, (owner, kind)) = self.gateway_claims.iter().find_map(|(host, claim)| {
             let (named, kind) = claim.route.as_ref()?;
-            let is_foreign = named.key.namespace != age.key.namespace && age < named;
-            (is_foreign && host != wide && covers(wide, host)).then_some((host, (named, kind)))
+            let is_lost = age.takes_from(named) && host != wide && covers(wide, host);
+            is_lost.then_some((host, (named, kind)))
         })?;
         let why = format!(
             "the sessions of {host} would come with those of {wide}, and it belongs to namespace {}, whose {kind} {} names it; this \

@@ -6,8 +6,8 @@
 //!          these are served, or are closed.
 //! Bound:   [`MAX_KEPT`] hosts that one namespace names below what another one has, on all ports: beyond, nothing is kept.
 
-use super::{is_wide, yields};
-use crate::gateway::host::levels;
+use super::yields;
+use crate::gateway::host::{Wildcards, is_wide};
 use crate::gateway::isolation::Listeners;
 use crate::gateway::rank::Age;
 use crate::gateway::{Beside, Built};
@@ -31,7 +31,7 @@ pub struct WidePlaces(BTreeMap<Port, BTreeMap<SessionPlace, Age>>);
 impl WidePlaces {
     /// Notes which route has the sessions of a place.
     pub fn note(&mut self, at: &ListenerHost, place: &SessionPlace, route: &Age) {
-        if is_wide(place) {
+        if place.host.as_ref().is_some_and(is_wide) {
             let of_port = self.0.entry((at.port, at.address)).or_default();
             of_port.insert(place.clone(), route.clone());
         }
@@ -84,8 +84,7 @@ impl WidePlaces {
 /// The places of one port that are of several server names.
 #[derive(Default)]
 struct Wide<'s> {
-    /// By what follows the star, those of one length together.
-    wildcards: BTreeMap<usize, BTreeMap<&'s str, &'s SessionPlace>>,
+    wildcards: Wildcards<&'s str, &'s SessionPlace>,
     all: Option<&'s SessionPlace>,
 }
 
@@ -96,13 +95,11 @@ impl<'s> Wide<'s> {
         let all = sessions.range(first..).map(|(place, _)| place);
         let all = all.take_while(|place| (place.port, place.address) == (one.port, one.address));
         let mut wide = Wide::default();
-        for place in all.filter(|place| is_wide(place)) {
-            let Some(host) = &place.host else { continue };
+        for (place, host) in all.filter_map(|place| Some((place, place.host.as_ref()?))) {
             match host.as_str().strip_prefix('*') {
-                Some(below) => {
-                    wide.wildcards.entry(below.len()).or_default().insert(below, place);
-                }
-                None => wide.all = Some(place),
+                Some(below) => wide.wildcards.insert(below, place),
+                None if is_wide(host) => wide.all = Some(place),
+                None => {}
             }
         }
         wide
@@ -110,15 +107,6 @@ impl<'s> Wide<'s> {
 
     /// What has the sessions of a host that has no place of its own.
     fn above(&self, host: &HostPattern) -> Option<&'s SessionPlace> {
-        if *host == HostPattern::default_host() {
-            return None;
-        }
-        let longest = self.wildcards.last_key_value().map_or(0, |(length, _)| *length);
-        let own = host.as_str().strip_prefix('*');
-        let mut parents =
-            levels(host).filter(|parent| parent.len() <= longest && Some(*parent) != own);
-        let wildcard =
-            parents.find_map(|parent| self.wildcards.get(&parent.len())?.get(parent).copied());
-        wildcard.or(self.all)
+        self.wildcards.above(host).next().copied().or(self.all)
     }
 }
