@@ -18,6 +18,12 @@ export NGINX_SOURCE_DIR := $(CURDIR)/$(OXIGRESS_TARGET)/nginx/source
 export NGINX_BUILD_DIR := $(CURDIR)/$(OXIGRESS_TARGET)/nginx/objs
 export CARGO_TARGET_DIR := $(CURDIR)/$(OXIGRESS_TARGET)
 
+# How cargo optimises the module and the controller. `make run` and `make test` take the profile `quick` of Cargo.toml, and
+# compile both together: one selection of packages is one selection of features, so that they share what they depend on.
+run test: export OXIGRESS_PROFILE = quick
+profile = $(or $(OXIGRESS_PROFILE),release)
+export OXIGRESS_BESIDE = $(if $(OXIGRESS_PROFILE),-p oxigress)
+
 step := nginx-build/step
 began := $(shell date +%s)
 source := $(OXIGRESS_TARGET)/nginx/SOURCE
@@ -30,7 +36,8 @@ help: ## this list
 	  'cargo and rust-analyzer work as they are after `make configure` (.cargo/config.toml)'
 
 .PHONY: build
-build: nginx module controller ## nginx, module and controller into target/dist
+build: nginx ## nginx, module and controller into target/dist
+	@$(MAKE) -j2 module $(if $(OXIGRESS_PROFILE),,controller)
 	@nginx-build/dist
 
 .PHONY: run
@@ -154,13 +161,14 @@ nginx: $(objs)
 	@$(step) "compiling nginx" nginx nginx-build/compile binary
 
 module: $(objs)
-	@$(step) "compiling the module" module nginx-build/compile modules
+	@OXIGRESS_MODULE_PROFILE=$(or $(OXIGRESS_PROFILE),module) \
+	  $(step) "compiling the module$(if $(OXIGRESS_PROFILE), and the controller)" module nginx-build/compile modules
 
 # The same module with places where a test can stop or kill a worker; freed records are overwritten. Without link-time
 # optimisation, beside the controller and the tests: what it depends on is compiled once.
 failpoints: $(objs)
 	@$(step) "compiling the module with failpoints" failpoints $(CARGO) build -p ngx-ingress-module \
-	  --release --features failpoints,poison
+	  $(OXIGRESS_BESIDE) --profile $(profile) --features ngx-ingress-module/failpoints,ngx-ingress-module/poison
 	@nginx-build/dist failpoints
 
 # The test cluster's kube-apiserver and etcd, linked at target/kubernetes.
@@ -181,4 +189,4 @@ deploy: helm ## conf/deploy from the chart in conf/helm
 	@nginx-build/cluster/deploy
 
 controller: packages
-	@$(step) "compiling the controller" controller $(CARGO) build -p oxigress --release
+	@$(step) "compiling the controller" controller $(CARGO) build -p oxigress --profile $(profile)

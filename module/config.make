@@ -18,6 +18,8 @@ CARGO ?=	cargo
 CARGO_TARGET_DIR ?=	$ngx_ingress_repository/target
 OXIGRESS_MODULE_PROFILE ?=	module
 OXIGRESS_MODULE_FEATURES ?=
+# What cargo compiles in the same run: "-p PACKAGE".
+OXIGRESS_BESIDE ?=
 
 modules:	$NGX_OBJS/ngx_ingress_module.so
 
@@ -28,7 +30,7 @@ install:	ngx_ingress_install
 
 $NGX_OBJS/ngx_ingress_module.so:
 	+NGINX_SOURCE_DIR="$PWD" NGINX_BUILD_DIR="$ngx_ingress_objs" \\
-	\$(CARGO) build -p ngx-ingress-module \\
+	\$(CARGO) build -p ngx-ingress-module \$(OXIGRESS_BESIDE) \\
 		--manifest-path "$ngx_ingress_repository/Cargo.toml" \\
 		--target-dir "\$(CARGO_TARGET_DIR)" \\
 		--profile "\$(OXIGRESS_MODULE_PROFILE)" \\

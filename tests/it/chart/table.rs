@@ -119,7 +119,7 @@ fn other(key: &str, default: &Value) -> Value {
     match (key, default) {
         ("controller.kind", _) => json!("DaemonSet"),
         ("tcp" | "udp", _) => json!({"9999": "shop/probe:1"}),
-        (key, _) if key.ends_with("failurePolicy") => json!("Fail"),
+        (key, _) if key.ends_with("failurePolicy") => json!("Ignore"),
         (key, _) if key.ends_with("hostOwnership") => json!("strict"),
         (key, _) if key.ends_with("journal") => json!("off"),
         ("controller.hostname", _) => json!("probe"),
