@@ -132,6 +132,9 @@ pub enum Refusal {
     /// The request came through this gateway: an Ingress leads to the webhook.
     #[error("{}", PROXIED.trim_end())]
     Proxied,
+    /// The controller cannot judge yet.
+    #[error("the controller has not read all objects yet: try again")]
+    Starting,
     /// No place, or no answer of the controller, in time.
     #[error("busy for {} s: try again", TIMEOUT.as_secs())]
     Busy,
@@ -150,7 +153,7 @@ impl Refusal {
             Refusal::Proxied => StatusCode::FORBIDDEN,
             Refusal::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Refusal::TooSlow => StatusCode::REQUEST_TIMEOUT,
-            Refusal::Busy => StatusCode::SERVICE_UNAVAILABLE,
+            Refusal::Busy | Refusal::Starting => StatusCode::SERVICE_UNAVAILABLE,
             Refusal::Crowded { .. } => StatusCode::TOO_MANY_REQUESTS,
         }
     }
@@ -162,7 +165,7 @@ pub struct ReviewRequest {
     uid: String,
     is_going: bool,
     subject: Subject,
-    reply: oneshot::Sender<Reviewed>,
+    reply: oneshot::Sender<Option<Reviewed>>,
 }
 
 /// What it says.
@@ -172,8 +175,8 @@ struct Reviewed {
 }
 
 impl ReviewRequest {
-    /// Answers. Before the source has told all there is (`has_all`) nothing can be known: everything is allowed. `world` is as
-    /// before afterwards.
+    /// Answers, but not before the source has told all there is (`has_all`): nothing can be judged then, and whether an
+    /// object passes meanwhile is said by the webhook's failurePolicy. `world` is as before afterwards.
     pub fn answer(
         self,
         has_all: bool,
@@ -182,35 +185,34 @@ impl ReviewRequest {
         reviews: &mut Reviews,
     ) {
         let start = Instant::now();
-        let outcome = match has_all {
-            true => {
-                let ReviewRequest { key, uid, subject, .. } = &self;
-                // An object stays for as long as its finalizers do, and its other fields may change until then.
-                let is_going = self.is_going && subject.is_stored(key, world);
-                match subject {
-                    Subject::Ingress(ingress) => {
-                        let candidate = Candidate { key, uid, is_going, ingress };
-                        translator.review(world, &candidate, reviews, start)
-                    }
-                    Subject::Route(..) | Subject::ListenerSet(_) if is_going => {
-                        ReviewOutcome::default()
-                    }
-                    Subject::Route(kind, route) => {
-                        let id = ObjectRef::new(*kind, key.clone());
-                        translator.review_route(world, (&id, route), reviews, start)
-                    }
-                    Subject::ListenerSet(set) => {
-                        translator.review_set(world, (key, set), reviews, start)
-                    }
-                }
-            }
-            false => ReviewOutcome {
-                warnings: vec!["not checked: the controller has just started".into()],
-                ..ReviewOutcome::default()
-            },
-        };
+        let outcome = has_all.then(|| self.outcome(translator, world, reviews, start));
+        let reviewed = outcome.map(|outcome| Reviewed { outcome, took: start.elapsed() });
         // Whoever asked may have gone.
-        let _ = self.reply.send(Reviewed { outcome, took: start.elapsed() });
+        let _ = self.reply.send(reviewed);
+    }
+
+    fn outcome(
+        &self,
+        translator: &Translator,
+        world: &mut World,
+        reviews: &mut Reviews,
+        start: Instant,
+    ) -> ReviewOutcome {
+        let ReviewRequest { key, uid, subject, .. } = self;
+        // An object stays for as long as its finalizers do, and its other fields may change until then.
+        let is_going = self.is_going && subject.is_stored(key, world);
+        match subject {
+            Subject::Ingress(ingress) => {
+                let candidate = Candidate { key, uid, is_going, ingress };
+                translator.review(world, &candidate, reviews, start)
+            }
+            Subject::Route(..) | Subject::ListenerSet(_) if is_going => ReviewOutcome::default(),
+            Subject::Route(kind, route) => {
+                let id = ObjectRef::new(*kind, key.clone());
+                translator.review_route(world, (&id, route), reviews, start)
+            }
+            Subject::ListenerSet(set) => translator.review_set(world, (key, set), reviews, start),
+        }
     }
 }
 
@@ -399,7 +401,7 @@ impl Reviewer {
         let review::Object { key: id, uid: object_uid, is_going, subject } = candidate;
         let question = ReviewRequest { key: id, uid: object_uid, is_going, subject, reply };
         controller.send(question).await.map_err(|_| Refusal::Busy)?;
-        let answer = answer.await.map_err(|_| Refusal::Busy)?;
+        let answer = answer.await.map_err(|_| Refusal::Busy)?.ok_or(Refusal::Starting)?;
         if let Some(denial) = &answer.outcome.denial {
             let denial = oxigress_core::text::line::one_line(denial);
             tracing::debug!("{object}: not admitted: {denial}");

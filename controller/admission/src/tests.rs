@@ -349,13 +349,16 @@ async fn an_object_that_cannot_be_read_is_denied_by_its_review() {
 }
 
 #[tokio::test]
-async fn before_the_first_list_everything_is_allowed_with_a_warning() {
+async fn before_the_first_list_nothing_is_judged() {
     let running = start_when(false).await;
     let (mut client, _) = connect(running.address).await;
-    let odd = review(|review| review["request"]["object"]["metadata"]["uid"] = json!("x"));
-    let response = reviewed(&mut client, &odd).await;
-    assert_eq!(response["allowed"], true);
-    assert!(response["warnings"][0].as_str().unwrap().contains("not checked"), "{response}");
+    let sent = serde_json::to_vec(&review(|_| {})).unwrap();
+    let (status, text) = post(&mut client, &sent).await;
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+    let text = String::from_utf8_lossy(&text);
+    assert!(text.contains("not read all objects yet"), "{text}");
+    let going = review(|review| review["request"]["object"] = Value::Null);
+    assert_eq!(reviewed(&mut client, &going).await["allowed"], true, "what goes takes nothing");
 }
 
 /// As many requests as a client has places, whose bodies have begun and do not end.
