@@ -2,6 +2,7 @@
 //!
 //! A change is translated at once; while a request is in flight, changes gather and go out together.
 
+mod answers;
 mod changes;
 mod ports;
 mod start;
@@ -26,7 +27,7 @@ use oxigress_settings::conf_input::ConfInput;
 use oxigress_status::{Reporter, Update};
 use oxigress_supervisor::runtime::arrival::Arrival;
 use oxigress_telemetry::Telemetry;
-use oxigress_translate::pace::{Pace, price::Prices};
+use oxigress_translate::pace::{Pace, answers::Answers, price::Prices};
 use oxigress_translate::{Reviews, Translator, WithheldItem};
 use ports::PortPace;
 use std::collections::BTreeSet;
@@ -94,6 +95,8 @@ struct Controller {
     applied_at: Option<SystemTime>,
     resolver: Resolver,
     external_names: BTreeSet<DnsName>,
+    /// What DNS says and is not taken over yet.
+    answers: Answers,
     /// The file in which the nginx role finds listeners, ConfigMap and size of the zone.
     conf_input: PathBuf,
     /// Until then the first publication waits for the rest of DNS's answers.
@@ -132,10 +135,12 @@ impl Controller {
         };
         loop {
             self.send_or_look(&mut look_at);
-            let due_at = self.pace.due_at().map(Instant::from_std);
+            let due_at = [self.pace.due_at(), self.answers.due_at()].into_iter().flatten().min();
+            let due_at = due_at.map(Instant::from_std);
             tokio::select! {
                 () = tokio::time::sleep_until(due_at.unwrap_or(look_at)), if due_at.is_some() => {
                     self.take_due();
+                    self.take_answers();
                 }
                 batch = batches.recv() => {
                     let Some(batch) = batch else { return };
@@ -399,29 +404,10 @@ impl Controller {
         }
     }
 
-    fn take_reports(&mut self, mut reports: Vec<Report>) {
-        let mut changed = Changed::default();
-        // A report may have been under way when its name was no longer wanted.
-        reports.retain(|(name, _)| self.external_names.contains(name));
-        for (name, answer) in reports {
-            self.world.answer(name, answer, &mut changed);
-        }
-        if !changed.is_empty() {
-            self.update(&changed);
-        }
-        if self.answers_by.is_some() && !self.lacks_answers() {
-            self.answers_by = None;
-        }
-    }
-
     fn look_at_conf(&mut self) {
         if ConfInput::is_served(&self.conf_input, &self.conf_served) {
             self.conf_by = None;
         }
-    }
-
-    fn lacks_answers(&self) -> bool {
-        self.external_names.iter().any(|name| self.world.answer_for(name).is_none())
     }
 
     /// Translates, and again when more is known of names that were not wanted before.

@@ -22,7 +22,7 @@ use oxigress_supervisor::process::signals::Signals;
 use oxigress_supervisor::runtime::Runtime;
 use oxigress_supervisor::runtime::arrival::Arrival;
 use oxigress_telemetry::Telemetry;
-use oxigress_translate::pace::Pace;
+use oxigress_translate::pace::{Pace, answers::Answers};
 use oxigress_translate::{Options, ReferenceIndex, Reviews, Translator};
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -74,6 +74,7 @@ pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
         applied_at: None,
         resolver,
         external_names: BTreeSet::new(),
+        answers: Answers::default(),
         conf_input: runtime.file(conf_input::FILE),
         answers_by: None,
         watch_health,

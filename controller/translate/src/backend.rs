@@ -5,14 +5,18 @@
 
 mod external_name;
 mod nearness;
+pub mod room;
+pub mod size;
 pub mod spec;
 pub mod stream;
+#[cfg(test)]
+mod tests;
 
 use crate::Options;
 use crate::backend_ref::BackendRef;
 use nearness::Near;
 use oxigress_core::balancer::destinations::Denial;
-use oxigress_core::model::{Endpoint, EndpointSet};
+use oxigress_core::model::{Endpoint, EndpointSet, Invalid, MAX_ENDPOINTS};
 use oxigress_objects::external_name::{DnsName, ExternalName};
 use oxigress_objects::ingress;
 use oxigress_objects::service::{
@@ -23,6 +27,13 @@ use oxigress_objects::{Key, Kind, ObjectRef, World};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU16;
+
+/// How many ports of a Service the remedy names where another one is asked for.
+const MAX_NAMED_PORTS: usize = 10;
+/// How many notes on slices and addresses one backend gives.
+const MAX_OBJECT_NOTES: usize = 20;
+/// How many addresses with their ports are looked at for one backend, those that stand twice among them.
+const MAX_LOOKED_AT: usize = 4 * MAX_ENDPOINTS;
 
 /// What becomes of one backend.
 #[derive(Debug, Default)]
@@ -50,6 +61,20 @@ pub struct Lack {
 }
 
 impl Lack {
+    fn new(severity: Severity, why: String, remedy: String) -> Lack {
+        Lack { severity, why, remedy, cause: None }
+    }
+
+    /// The backend is not read, since those of the namespace have too many endpoints together.
+    pub fn of_room(payer: &str) -> Lack {
+        let why = format!(
+            "the backends of namespace {payer} have more than {} endpoints together",
+            room::OF_NAMESPACE
+        );
+        let remedy = "lead to fewer ports of its Services, or to Services with fewer endpoints";
+        Lack::new(Severity::Rejected, why, remedy.into())
+    }
+
     fn of_service(key: &Key) -> Lack {
         let why = format!("Service {key} does not exist");
         let cause = Some(ObjectRef::new(Kind::Service, key.clone()));
@@ -91,28 +116,16 @@ pub fn resolve(world: &World, options: &Options, to: &BackendRef, usage: Usage) 
     let service_upstream = usage == Usage::Http { service_upstream: true };
     let mut resolved = Resolved::default();
     let key = &to.service;
-    let text = to.port.to_string();
-    let lacks =
-        |severity, why: String, remedy: String| Some(Lack { severity, why, remedy, cause: None });
-    let Some(service) = world.services.get(key) else {
-        resolved.lack = Some(Lack::of_service(key));
-        return resolved;
-    };
-    if let Some(external) = &service.external_name {
-        match external_name::resolve(world, options, to, usage, service, external, &mut resolved) {
-            Ok(endpoints) => resolved.endpoints = endpoints,
-            Err(lack) => resolved.lack = Some(lack),
+    let (service, port) = match find(world, options, to, usage, &mut resolved) {
+        Ok(Found::Port(service, port)) => (service, port),
+        Ok(Found::External(endpoints)) => {
+            resolved.endpoints = endpoints;
+            return resolved;
         }
-        return resolved;
-    }
-    let Some(port) = find_port(service, &text, usage) else {
-        let protocol = usage.protocol();
-        let ports = service.ports.iter().filter(|port| port.protocol == protocol);
-        let ports: Vec<_> = ports.map(describe).collect();
-        let remedy = format!("use one of [{}]", ports.join(", "));
-        let why = format!("Service {key} has no {protocol} port {text}");
-        resolved.lack = lacks(Severity::Rejected, why, remedy);
-        return resolved;
+        Err(lack) => {
+            resolved.lack = Some(lack);
+            return resolved;
+        }
     };
     let endpoints = match service.cluster_ip {
         Some(address) if service_upstream => {
@@ -131,19 +144,62 @@ pub fn resolve(world: &World, options: &Options, to: &BackendRef, usage: Usage) 
             endpoints
         }
     };
-    match EndpointSet::new(endpoints.finish(service.prefers)) {
+    let lack = |severity, why, remedy: &str| Lack::new(severity, why, remedy.into());
+    resolved.lack = match endpoints.finish(service.prefers) {
         Ok(set) if set.as_slice().is_empty() => {
-            let why = format!("Service {key} has no ready endpoint for port {text}");
-            let remedy = "check its selector and its pods".into();
-            resolved.lack = lacks(Severity::Warning, why, remedy);
+            let why = format!("Service {key} has no ready endpoint for port {}", to.port);
+            Some(lack(Severity::Warning, why, "check its selector and its pods"))
         }
-        Ok(set) => resolved.endpoints = set,
+        Ok(set) => {
+            resolved.endpoints = set;
+            None
+        }
         Err(refused) => {
-            let why = format!("Service {key} port {text}: {refused}");
-            resolved.lack = lacks(Severity::Rejected, why, "use fewer endpoints".into());
+            let why = format!("Service {key} port {}: {refused}", to.port);
+            Some(lack(Severity::Rejected, why, "use fewer endpoints"))
         }
-    }
+    };
     resolved
+}
+
+/// Why a Service's port cannot be led to, whatever its endpoints: the Service or the port does not exist.
+pub fn missing(world: &World, options: &Options, to: &BackendRef, usage: Usage) -> Option<Lack> {
+    find(world, options, to, usage, &mut Resolved::default()).err()
+}
+
+/// Where a Service's port leads.
+enum Found<'w> {
+    /// To the endpoints of a Service.
+    Port(&'w Service, &'w ServicePort),
+    /// To what an ExternalName stands for.
+    External(EndpointSet),
+}
+
+fn find<'w>(
+    world: &'w World,
+    options: &Options,
+    to: &BackendRef,
+    usage: Usage,
+    resolved: &mut Resolved,
+) -> Result<Found<'w>, Lack> {
+    let key = &to.service;
+    let service = world.services.get(key).ok_or_else(|| Lack::of_service(key))?;
+    if let Some(external) = &service.external_name {
+        let found = external_name::resolve(world, options, to, usage, service, external, resolved);
+        return found.map(Found::External);
+    }
+    let port = find_port(service, &to.port, usage).ok_or_else(|| {
+        let protocol = usage.protocol();
+        let ports = service.ports.iter().filter(|port| port.protocol == protocol);
+        let mut named: Vec<_> = ports.clone().take(MAX_NAMED_PORTS).map(describe).collect();
+        let more = ports.count() - named.len();
+        if more > 0 {
+            named.push(format!("{more} more"));
+        }
+        let why = format!("Service {key} has no {protocol} port {}", to.port);
+        Lack::new(Severity::Rejected, why, format!("use one of [{}]", named.join(", ")))
+    })?;
+    Ok(Found::Port(service, port))
 }
 
 /// The Service's own address, as the only endpoint.
@@ -204,27 +260,41 @@ pub fn resolve_url(
             .notes
             .push(Note::rejected(format!("URL: no connection to {address}, which {denial}")));
     }
-    server.endpoints = EndpointSet::new(endpoints.finish(None)).unwrap_or_default();
+    server.endpoints = endpoints.finish(None).unwrap_or_default();
     server
 }
 
 /// The port of a Service that an Ingress names.
 pub fn port_of_ingress<'s>(service: &'s Service, port: &ingress::Port) -> Option<&'s ServicePort> {
-    find_port(service, &port.to_string(), Usage::Http { service_upstream: false })
+    find_port(service, port, Usage::Http { service_upstream: false })
 }
 
-fn find_port<'s>(service: &'s Service, text: &str, usage: Usage) -> Option<&'s ServicePort> {
+fn find_port<'s>(
+    service: &'s Service,
+    asked: &ingress::Port,
+    usage: Usage,
+) -> Option<&'s ServicePort> {
+    let text = asked.to_string();
+    // A name of digits is a number, too, as the reference reads it.
+    let number = written(&text);
+    let is_number = |other: u16| number == Some(other);
     let mut ports = service.ports.iter().filter(|port| port.protocol == usage.protocol());
     ports.find(|port| {
         // An Ingress may also name what is behind the Service; the ConfigMaps of TCP and UDP may not.
         port.name == text
-            || port.number.to_string() == text
+            || is_number(port.number)
             || match &port.target {
                 _ if usage == Usage::Stream(port.protocol) => false,
-                TargetPort::Number(number) => number.to_string() == text,
-                TargetPort::Name(name) => name == text,
+                TargetPort::Number(number) => is_number(*number),
+                TargetPort::Name(name) => *name == text,
             }
     })
+}
+
+/// A number as it is written without sign and without zeros before it.
+fn written(text: &str) -> Option<u16> {
+    let is_digits = text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|_| is_digits && (text == "0" || !text.starts_with('0')))
 }
 
 fn describe(port: &ServicePort) -> String {
@@ -244,14 +314,16 @@ fn collect(
 ) {
     let object = || ObjectRef::new(Kind::EndpointSlice, key.clone());
     if let Some(odd) = slice.odd_addresses.first() {
-        resolved.object_notes.push((
-            object(),
-            Note::warning(format!("endpoints: address {odd:?} is no IP address: left out")),
-        ));
+        let note =
+            || Note::warning(format!("endpoints: address {odd:?} is no IP address: left out"));
+        resolved.tell(object, note);
     }
     let numbers = slice_ports(port, slice);
     let mut denied = DeniedEndpoints::new();
     for endpoint in &slice.endpoints {
+        if endpoints.are_too_many() {
+            break;
+        }
         let draining = match endpoint.condition {
             Condition::Ready => false,
             Condition::Draining => true,
@@ -271,6 +343,7 @@ type DeniedEndpoints = BTreeMap<SocketAddr, Denial>;
 struct Endpoints {
     all: Vec<(Endpoint, Near)>,
     seen: BTreeMap<(IpAddr, NonZeroU16), usize>,
+    looked_at: usize,
 }
 
 impl Endpoints {
@@ -289,6 +362,10 @@ impl Endpoints {
             // An IPv4 address in IPv6 clothes is the same endpoint.
             let address = address.to_canonical();
             for &number in numbers {
+                self.looked_at += 1;
+                if self.are_too_many() {
+                    return denied;
+                }
                 if let Some(denial) = options.denial(address, number.get()) {
                     denied.insert(SocketAddr::new(address, number.get()), denial);
                     continue;
@@ -309,9 +386,19 @@ impl Endpoints {
         denied
     }
 
+    /// Whether no more are looked at, since the set will be refused.
+    fn are_too_many(&self) -> bool {
+        self.all.len() > MAX_ENDPOINTS || self.looked_at > MAX_LOOKED_AT
+    }
+
     /// The endpoints that are used: the near ones where nearness is preferred, else all.
-    fn finish(self, prefers: Option<Nearness>) -> Vec<Endpoint> {
-        nearness::choose(self.all, prefers)
+    fn finish(self, prefers: Option<Nearness>) -> Result<EndpointSet, Invalid> {
+        if self.are_too_many() {
+            return Err(Invalid::new(format!(
+                "its EndpointSlices have more than {MAX_ENDPOINTS} endpoints, or each of them several times"
+            )));
+        }
+        EndpointSet::new(nearness::choose(self.all, prefers))
     }
 }
 
@@ -323,8 +410,20 @@ impl Resolved {
         field: &str,
     ) {
         for (address, denial) in denied {
-            let note = Note::rejected(format!("{field}: {address} is left out, since it {denial}"));
-            self.object_notes.push((object(), note));
+            let text = || format!("{field}: {address} is left out, since it {denial}");
+            self.tell(&object, || Note::rejected(text()));
+        }
+    }
+
+    /// Notes something on a Service or an EndpointSlice, while that is not too much.
+    fn tell(&mut self, object: impl Fn() -> ObjectRef, note: impl FnOnce() -> Note) {
+        match self.object_notes.len() {
+            ..MAX_OBJECT_NOTES => self.object_notes.push((object(), note())),
+            MAX_OBJECT_NOTES => {
+                let message = "there is more of this kind, which is not told: correct this first";
+                self.object_notes.push((object(), Note::warning(message)));
+            }
+            _ => {}
         }
     }
 }

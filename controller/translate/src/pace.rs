@@ -4,7 +4,7 @@
 //!          latest form of each object only, and is taken over in the order in which it came; others' changes go on.
 //!          Removals and what costs nothing never wait. Endpoints have a share of their own, from which is taken what reading those
 //!          of the namespace's Services took, whatever it was read for: while that is owed, its EndpointSlices wait and are
-//!          then read together, removals too. What is owed beyond a whole share has all of its changes wait.
+//!          then read together, removals too, and so do answers of DNS ([`answers`]). What is owed beyond a whole share has all of its changes wait.
 //!          What a host's guests have there is merged again when its owner changes something: the owner pays for some of that, the
 //!          guests for the rest, as far as they can, and then the owner.
 //! Cost:    [`price::Prices`], asked about a change when it is its turn, so that those that wait cost nothing.
@@ -13,6 +13,7 @@
 //!          removed.
 //! Exempt:  what is there at the start, which the caller does not ask about, and the operator's objects.
 
+pub mod answers;
 pub mod price;
 #[cfg(test)]
 mod tests;
@@ -144,6 +145,12 @@ impl Pace {
             self.share(&payer, now).bucket.owe(amount, now);
         }
         self.sweep(now);
+    }
+
+    /// How long until a namespace owes nothing for the endpoints that it has had read.
+    pub fn time_to_pay(&self, namespace: &Name, now: Instant) -> Duration {
+        let payer = Payer { namespace: namespace.clone(), is_for_endpoints: true };
+        self.shares.get(&payer).map_or(Duration::ZERO, |share| share.bucket.wait_to_owe(0, now))
     }
 
     /// When something may be due; `None`: nothing waits.

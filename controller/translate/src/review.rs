@@ -421,7 +421,7 @@ impl Translator {
             backend_refs.chain(&claims.default_backend).collect();
         for backend_ref in backend_refs.into_iter().take(MAX_SERVICES) {
             let usage = Usage::Http { service_upstream: false };
-            let lack = backend::resolve(world, &self.options, backend_ref, usage).lack;
+            let lack = backend::missing(world, &self.options, backend_ref, usage);
             let lack = lack.map(|lack| lack.note("requests get 503"));
             // Endpoints are ready a while after everything is created.
             notes.extend(lack.filter(|note| note.severity == Severity::Rejected));

@@ -11,6 +11,7 @@ pub mod withheld;
 
 use crate::age::Age;
 use crate::annotation::{Common, snippet};
+use crate::backend::room::Room;
 use crate::backend::spec::{BackendSpec, HostBackend, SpecOwners};
 use crate::backend::stream;
 use crate::backend_ref::BackendRef;
@@ -81,8 +82,10 @@ pub struct Translator {
     pub(crate) host_backends: Relation<HostPattern, HostBackend>,
     pub(crate) backend_specs: BTreeMap<BackendId, BackendSpec>,
     pub(crate) default_backend: Option<BackendRef>,
-    /// What reading endpoints has taken, in nanoseconds, by the namespace of their Service.
+    /// What reading endpoints has taken, in nanoseconds, by the namespace that pays for it.
     pub(crate) endpoint_work: BTreeMap<Name, u64>,
+    /// How many endpoints the backends of each namespace have.
+    pub(crate) room: Room,
     pub(crate) secrets: Relation<HostPattern, Key>,
     pub(crate) names: Relation<HostPattern, CertificateId>,
     /// The certificates that are shown for wildcards, which hosts below them may be shown too.
@@ -145,6 +148,7 @@ impl Translator {
             backend_specs: BTreeMap::new(),
             default_backend: None,
             endpoint_work: BTreeMap::new(),
+            room: Room::default(),
             secrets: Relation::default(),
             names: Relation::default(),
             above: BTreeMap::new(),
@@ -238,6 +242,7 @@ impl Translator {
     /// Computes again what `changed` touches; answers what became different.
     pub fn update(&mut self, world: &World, changed: &Changed) -> (Patch, VerdictChanges) {
         let is_first = std::mem::take(&mut self.is_first);
+        let work_before = std::mem::take(&mut self.endpoint_work);
         let is_new_settings = self.read_settings(world, changed, is_first);
         let mut hosts = self.read_gateway_claims(world, changed);
         let mut backends = BTreeSet::new();
@@ -287,10 +292,9 @@ impl Translator {
         backends.extend(names.filter(|id| url::behind(id).is_some()).cloned());
         self.read_streams(world, changed, is_first);
         self.choose_default_backend(world, changed, is_first, &mut backends);
-        for id in backends {
-            self.resolve_backend(world, id);
-        }
+        self.resolve_backends(world, backends);
         self.put_settings();
+        self.charge(work_before, changed);
         self.forget_work(is_new_settings);
         (std::mem::take(&mut self.patch), self.notes.take_changes())
     }
@@ -410,22 +414,25 @@ impl Translator {
             return BTreeSet::new();
         }
         let turned = self.spec_owners.replace(old, new.as_ref());
-        if let Some(old) = self.claims.remove(key) {
-            for (host, _) in old.hosts {
-                if let Some(claimants) = self.claimants.get_mut(&host) {
-                    claimants.remove(&(old.created, key.clone()));
-                    if claimants.is_empty() {
-                        self.claimants.remove(&host);
-                    }
-                }
-                hosts.insert(host);
+        let created = old.map_or(0, |old| old.created);
+        match (old, &new) {
+            (Some(old), Some(new)) => hosts.extend(new.hosts_changed(old)),
+            (only, new) => {
+                let only = only.or(new.as_ref()).into_iter();
+                hosts.extend(only.flat_map(|claims| claims.hosts.keys()).cloned());
+            }
+        }
+        for (host, _) in self.claims.remove(key).into_iter().flat_map(|old| old.hosts) {
+            let Some(claimants) = self.claimants.get_mut(&host) else { continue };
+            claimants.remove(&(created, key.clone()));
+            if claimants.is_empty() {
+                self.claimants.remove(&host);
             }
         }
         if let Some(new) = new {
             for host in new.hosts.keys() {
                 let claimants = self.claimants.entry(host.clone()).or_default();
                 claimants.insert((new.created, key.clone()));
-                hosts.insert(host.clone());
             }
             self.claims.insert(key.clone(), Box::new(new));
         }

@@ -112,10 +112,9 @@ fn without_denied(
     for address in addresses {
         if let Some(denial) = options.denial(address, port.get()) {
             let denied = SocketAddr::new(address, port.get());
-            let note = Note::rejected(format!(
-                "spec.externalName: {denied} is left out, since it {denial}"
-            ));
-            resolved.object_notes.push((ObjectRef::new(Kind::Service, key.clone()), note));
+            let text = || format!("spec.externalName: {denied} is left out, since it {denial}");
+            let service = || ObjectRef::new(Kind::Service, key.clone());
+            resolved.tell(service, || Note::rejected(text()));
         } else {
             endpoints.push(Endpoint::new(address, port));
         }
@@ -125,7 +124,7 @@ fn without_denied(
 
 /// Where to connect to: the Service may list the port, and need not.
 fn port(service: &Service, asked: &Port, usage: Usage) -> Option<NonZeroU16> {
-    let number = match (find_port(service, &asked.to_string(), usage), asked) {
+    let number = match (find_port(service, asked, usage), asked) {
         (Some(ServicePort { target: TargetPort::Number(number), .. }), _) => *number,
         (Some(port), _) => port.number,
         (None, Port::Number(number)) => *number,

@@ -6,7 +6,9 @@
 //!          `…//ingress/NAME`: the same port for an Ingress that says something else, or has no captures to hash;
 //!          `BACKEND//split/HASH`: a backend on paths where canaries take a part of the requests;
 //!          `…//canary/NAME` and `…//canary/NAME//BACKEND`: the port that a canary leads to, in the second
-//!          form where it shares the sessions of BACKEND.
+//!          form where it shares the sessions of BACKEND;
+//!          `…//route` and `…//route/NAMESPACE/NAME`: the port that routes lead to, in the second form with what that
+//!          Policy says of balancing.
 //!          Names hold no slash, so no two of them meet.
 //! Source:  ingress-nginx's annotations. The reference has one upstream a Service's port, whose settings
 //!          are the oldest Ingress's, or the last one's for cookies, and which a canary of any path splits.
@@ -16,7 +18,7 @@ use crate::annotation::balancing::{self, Balancing};
 use crate::backend_ref::BackendRef;
 use crate::ingress::Claims;
 use oxigress_core::model::{Backend, BackendId, Invalid, Split};
-use oxigress_objects::Key;
+use oxigress_objects::{Key, Name};
 use oxigress_settings::Settings;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -184,6 +186,18 @@ fn without_captures(by: &Claims, first: &Balancing) -> Option<Arc<Balancing>> {
     is_lost.then(|| Arc::new(Balancing { hash_by: None, ..first.clone() }))
 }
 
+/// Who pays for what is read for a backend: the namespace of the Policy that it is for, else that of its Service.
+pub fn payer_of(id: &BackendId) -> Name {
+    let mut parts = id.as_str().split('/');
+    let of_service = parts.next().unwrap_or_default();
+    // After the Service's name and its port: what sets the backend apart.
+    let of_policy = match (parts.nth(2), parts.next(), parts.next()) {
+        (Some(""), Some("route"), of_policy) => of_policy,
+        _ => None,
+    };
+    of_policy.unwrap_or(of_service).into()
+}
+
 /// The backend of paths where `alternatives` take a part of what goes to `base`.
 pub fn split(base: &BackendId, alternatives: &[BackendId]) -> Result<BackendId, Invalid> {
     // No id has a control byte.
@@ -191,4 +205,21 @@ pub fn split(base: &BackendId, alternatives: &[BackendId]) -> Result<BackendId, 
     let digest = openssl::sha::sha256(ids.join("\n").as_bytes());
     let digest: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
     BackendId::parse(format!("{base}//split/{digest}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Names of namespaces and Services are words of ids, too.
+    #[test]
+    fn who_pays_is_told_from_the_place_of_a_name_in_an_id() {
+        let payer = |id: &str| payer_of(&BackendId::parse(id).unwrap()).to_string();
+        assert_eq!(payer("a/s/80"), "a");
+        assert_eq!(payer("a/s/80//route"), "a");
+        assert_eq!(payer("a/s/80//route/b/policy"), "b");
+        assert_eq!(payer("route/c/80//canary/x//route/victim/80"), "route");
+        assert_eq!(payer("a/s/80//ingress/route"), "a");
+        assert_eq!(payer("a/route/80//split/00//route/b/p"), "a");
+    }
 }

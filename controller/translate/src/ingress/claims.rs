@@ -83,6 +83,34 @@ impl Claims {
         self.annotations.canary.as_deref()
     }
 
+    /// The hosts of either that are to be merged again where these claims take the place of `old`.
+    pub fn hosts_changed(&self, old: &Claims) -> BTreeSet<HostPattern> {
+        let hosts = old.hosts.keys().chain(self.hosts.keys());
+        let is_same = self.is_same_but_for_hosts(old);
+        let is_changed =
+            |host: &&HostPattern| !is_same || old.hosts.get(host) != self.hosts.get(host);
+        hosts.filter(is_changed).cloned().collect()
+    }
+
+    fn is_same_but_for_hosts(&self, other: &Claims) -> bool {
+        let Claims {
+            created,
+            key,
+            hosts: _,
+            default_backend,
+            host_settings,
+            is_catch_all,
+            annotations,
+            closed,
+            has_groups,
+        } = self;
+        (*created, key) == (other.created, &other.key)
+            && (default_backend, is_catch_all) == (&other.default_backend, &other.is_catch_all)
+            && host_settings == &other.host_settings
+            && annotations == &other.annotations
+            && (*closed, *has_groups) == (other.closed, other.has_groups)
+    }
+
     /// Its paths of a host.
     pub fn claims_on(&self, host: &HostPattern) -> &[Claim] {
         self.hosts.get(host).map_or(&[], |claims| claims)

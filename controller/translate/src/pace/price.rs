@@ -24,7 +24,7 @@ use crate::patterns::{Meaning, budget};
 use oxigress_core::model::{HostPattern, ValueMatch, ValuePattern};
 use oxigress_core::patterns::{price_of, price_of_reading};
 use oxigress_objects::gateway::{HttpRouteSpec, Listener, ListenerSet, Policy};
-use oxigress_objects::ingress::Ingress;
+use oxigress_objects::ingress::{Ingress, Path};
 use oxigress_objects::secret::Secret;
 use oxigress_objects::{Key, Kind, Name, Object, ObjectRef, World};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -163,7 +163,7 @@ impl<'a> Prices<'a> {
     /// What telling the price costs, which is what reading costs, and merging what is on the same hosts.
     pub fn of_reading(&self, id: &ObjectRef, object: &Object) -> Price {
         let (hosts, but) = match object {
-            Object::Ingress(new) => (self.translator.hosts_named_by(&id.key, new), Some(&id.key)),
+            Object::Ingress(new) => (self.hosts_changed_by(&id.key, new), Some(&id.key)),
             _ => (self.hosts_of_readers(id), None),
         };
         let beside = self.translator.rules_beside(&hosts, &id.key.namespace, but);
@@ -313,19 +313,42 @@ impl<'a> Prices<'a> {
         readers.flat_map(|(key, ingress)| self.translator.hosts_named_by(key, ingress)).collect()
     }
 
+    /// The hosts that are merged again for an Ingress: where nothing but its paths is new, those whose paths are.
+    fn hosts_changed_by(&self, key: &Key, new: &Ingress) -> BTreeSet<HostPattern> {
+        let all = self.translator.hosts_named_by(key, new);
+        let Some(old) = self.same_but_for_paths(key, new) else { return all };
+        let (old, new) = (paths_by_host(old), paths_by_host(new));
+        let is_changed = |host: &str| old.get(host) != new.get(host);
+        let changed = old.keys().chain(new.keys()).filter(|host| is_changed(host));
+        let parsed = |host: &&str| match *host {
+            "" => Some(HostPattern::default_host()),
+            host => HostPattern::parse(host).ok(),
+        };
+        self.translator.with_aliases(changed.filter_map(parsed).collect())
+    }
+
+    /// The older form of an Ingress that is served, if it says the same about everything but the paths of its hosts.
+    fn same_but_for_paths(&self, key: &Key, new: &Ingress) -> Option<&'a Ingress> {
+        let has_groups = |ingress: &Ingress| {
+            paths_by_host(ingress).values().flatten().any(|p| p.path.contains('('))
+        };
+        self.world.ingresses.get(key).map(AsRef::as_ref).filter(|old| {
+            self.translator.claims.contains_key(key)
+                && (old.created, &old.class, &old.tls) == (new.created, &new.class, &new.tls)
+                && (&old.annotations, &old.default_backend)
+                    == (&new.annotations, &new.default_backend)
+                && has_groups(old) == has_groups(new)
+        })
+    }
+
     /// How many hosts below the wildcards of an Ingress may choose their certificates again: none where its paths alone are
     /// others.
     fn below_ingress(&self, key: &Key, new: &Ingress) -> u64 {
         let hosts = |ingress: &Ingress| -> BTreeSet<String> {
             ingress.rules.iter().map(|rule| rule.host.clone()).collect()
         };
-        let is_same = self.world.ingresses.get(key).is_some_and(|old| {
-            self.translator.claims.contains_key(key)
-                && (old.created, &old.class, &old.tls) == (new.created, &new.class, &new.tls)
-                && old.annotations == new.annotations
-                && hosts(old) == hosts(new)
-        });
-        match is_same {
+        let old = self.same_but_for_paths(key, new);
+        match old.is_some_and(|old| hosts(old) == hosts(new)) {
             true => 0,
             false => {
                 let hosts = self.translator.hosts_named_by(key, new);
@@ -424,6 +447,15 @@ impl<'a> Prices<'a> {
     fn prefix(&self) -> &str {
         &self.translator.options.annotations_prefix
     }
+}
+
+/// The paths of an Ingress by host, as written.
+fn paths_by_host(ingress: &Ingress) -> BTreeMap<&str, Vec<&Path>> {
+    let mut all: BTreeMap<&str, Vec<&Path>> = BTreeMap::new();
+    for rule in &ingress.rules {
+        all.entry(&rule.host).or_default().extend(&rule.paths);
+    }
+    all
 }
 
 pub(super) fn bytes_of_policy(policy: &Policy) -> u64 {

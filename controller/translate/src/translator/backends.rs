@@ -1,18 +1,22 @@
 //! The backends: of Services, of URLs, and the default one.
 
 use super::{Translator, put};
-use crate::backend::spec::{BackendSpec, HostBackend};
-use crate::backend::{self, Usage};
+use crate::annotation::balancing::Balancing;
+use crate::backend::size::Sizes;
+use crate::backend::spec::{self, BackendSpec, HostBackend};
+use crate::backend::{self, Lack, Usage};
 use crate::backend_ref::{self, BackendRef};
-use crate::gateway;
+use crate::gateway::{self, RouteBackend};
 use crate::notes::Part;
 use crate::pace::price::endpoints;
 use oxigress_core::model::{Backend, BackendId, EndpointSet};
 use oxigress_core::wire::native::Patch;
 use oxigress_objects::external_name::DnsName;
+use oxigress_objects::verdict::Note;
 use oxigress_objects::{Changed, Key, Kind, Name, ObjectRef, World};
 use oxigress_settings::grammar::url;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 impl Translator {
     /// How many backends a Service has, one for each of its ports to which something leads, and how many of them hash.
@@ -84,65 +88,92 @@ impl Translator {
         self.put_backend(&id, Some((Backend::default(), resolved.endpoints)));
     }
 
-    pub(super) fn resolve_backend(&mut self, world: &World, id: BackendId) {
-        if url::behind(&id).is_some() {
-            return self.resolve_url(world, id);
+    /// Reads the backends that are touched, and those that are over their namespace's limit since, or no more.
+    pub(super) fn resolve_backends(&mut self, world: &World, mut backends: BTreeSet<BackendId>) {
+        let mut sizes = Sizes::default();
+        let counted = backends.iter().filter(|id| url::behind(id).is_none());
+        let counted: Vec<_> = counted
+            .map(|id| match self.used(id) {
+                Some(used) => {
+                    let service = &used.spec.backend_ref.service;
+                    (used.payer, id.clone(), sizes.of(world, service, used.usage))
+                }
+                None => (spec::payer_of(id), id.clone(), 0),
+            })
+            .collect();
+        backends.extend(self.room.update(counted));
+        for id in backends {
+            match url::behind(&id) {
+                Some(_) => self.resolve_url(world, id),
+                None => self.resolve_backend(world, id, &mut sizes),
+            }
         }
-        let referrers = self.host_backends.rights_from(&HostBackend::first_of(&id));
-        let referrers: Vec<_> = referrers.take_while(|referrer| referrer.backend == id).collect();
-        let of_routes = self.gateways.backends.get(&id);
-        let routes = of_routes.map(|backend| backend.routes.clone()).unwrap_or_default();
-        let is_default = self.default_backend.as_ref().is_some_and(|of| of.backend == id);
-        let spec = match self.backend_specs.get(&id) {
-            Some(spec) if is_default || !referrers.is_empty() || !routes.is_empty() => spec,
-            _ => return self.drop_backend(id),
-        };
-        let balancing = self.spec_owners.balancing_of(&id, spec);
+    }
+
+    /// What leads to a backend, and what for it is read; `None`: nothing.
+    fn used(&self, id: &BackendId) -> Option<Used<'_>> {
+        let referrers = self.host_backends.rights_from(&HostBackend::first_of(id));
+        let referrers: Vec<_> = referrers.take_while(|referrer| referrer.backend == *id).collect();
+        let of_routes = self.gateways.backends.get(id);
+        let is_default = self.default_backend.as_ref().is_some_and(|of| of.backend == *id);
+        let spec = self.backend_specs.get(id)?;
+        let is_used = is_default
+            || !referrers.is_empty()
+            || of_routes.is_some_and(|backend| !backend.routes.is_empty());
+        if !is_used {
+            return None;
+        }
+        let balancing = self.spec_owners.balancing_of(id, spec);
         let service_upstream = balancing.service_upstream.unwrap_or(self.settings.service_upstream);
         // A backend of sessions is none of requests.
-        let of_sessions = routes.iter().find(|route| !route.kind.is_of_requests());
-        let usage = match of_sessions {
+        let mut routes = of_routes.into_iter().flat_map(|backend| &backend.routes);
+        let usage = match routes.find(|route| !route.kind.is_of_requests()) {
             Some(route) => Usage::Stream(gateway::protocol_of(route.kind)),
             None => Usage::Http { service_upstream },
         };
-        let resolved = backend::resolve(world, &self.options, &spec.backend_ref, usage);
-        let what_follows = match usage {
-            Usage::Stream(_) => "sessions are closed",
-            _ if spec.is_canary() => "the main Ingress's Service gets all requests",
-            _ => "requests get 503",
+        let payer = spec::payer_of(id);
+        Some(Used { spec, referrers, of_routes, is_default, balancing, usage, payer })
+    }
+
+    fn resolve_backend(&mut self, world: &World, id: BackendId, sizes: &mut Sizes) {
+        let Some(used) = self.used(&id) else { return self.drop_backend(id) };
+        let service = &used.spec.backend_ref.service;
+        let size = sizes.of(world, service, used.usage);
+        let (resolved, size) = match self.room.is_over(&used.payer, &id) {
+            true => {
+                let lack = Some(Lack::of_room(&used.payer));
+                (backend::Resolved { lack, ..backend::Resolved::default() }, 1)
+            }
+            false => {
+                let to = &used.spec.backend_ref;
+                (backend::resolve(world, &self.options, to, used.usage), size)
+            }
         };
+        let locations = self.locations_of(&used);
+        let record = used.spec.record(&used.balancing, &self.settings, locations);
         let mut notes = resolved.object_notes;
-        let lack = resolved.lack.as_ref().map(|lack| lack.note(what_follows));
-        for referrer in &referrers {
-            let object = ObjectRef::new(Kind::Ingress, referrer.ingress.clone());
-            let said = lack.iter().chain(&resolved.remark).cloned();
-            notes.extend(said.map(|note| (object.clone(), note)));
-        }
-        let of_lack = lack.iter().flat_map(|lack| {
-            // Whatever is missing is told by the route's conditions.
-            routes.iter().map(|route| (route.clone(), lack.clone()))
-        });
-        notes.extend(of_lack);
-        if let (Some(lack), true) = (&resolved.lack, is_default) {
-            let object = ObjectRef::new(Kind::Service, spec.backend_ref.service.clone());
-            notes.push((object, lack.note("requests that no Ingress takes get 404")));
-        }
+        notes.extend(used.notes(&resolved.lack, &resolved.remark));
+        let hashes = record.hash_by.is_some() || record.affinity.is_some();
+        let payer = used.payer;
+        self.note_work(payer, endpoints::price(size, (1, hashes.into())));
+        self.notes.set(Part::Backend(id.clone()), notes);
+        self.put_external_name(&id, resolved.external_name);
+        self.put_backend(&id, Some((record, resolved.endpoints)));
+    }
+
+    /// The hosts and paths that give out the cookie of a backend.
+    fn locations_of(&self, used: &Used<'_>) -> BTreeMap<String, Vec<String>> {
         let mut locations: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
-        for referrer in referrers.iter().filter(|referrer| !referrer.path.is_empty()) {
+        for referrer in used.referrers.iter().filter(|referrer| !referrer.path.is_empty()) {
             for host in self.host_backends.by(referrer) {
                 locations.entry(host.to_string()).or_default().insert(&referrer.path);
             }
         }
-        for (host, paths) in of_routes.iter().flat_map(|backend| &backend.locations) {
+        for (host, paths) in used.of_routes.iter().flat_map(|backend| &backend.locations) {
             locations.entry(host.clone()).or_default().extend(paths.iter().map(String::as_str));
         }
         let texts = |paths: BTreeSet<&str>| paths.into_iter().map(Into::into).collect();
-        let locations = locations.into_iter().map(|(host, paths)| (host, texts(paths))).collect();
-        let record = spec.record(&balancing, &self.settings, locations);
-        self.note_work(world, (&id, spec.backend_ref.service.clone(), usage), &record);
-        self.notes.set(Part::Backend(id.clone()), notes);
-        self.put_external_name(&id, resolved.external_name);
-        self.put_backend(&id, Some((record, resolved.endpoints)));
+        locations.into_iter().map(|(host, paths)| (host, texts(paths))).collect()
     }
 
     pub(super) fn drop_backend(&mut self, id: BackendId) {
@@ -152,27 +183,44 @@ impl Translator {
         self.put_backend(&id, None);
     }
 
+    /// The namespaces that pay for the backends whose endpoints come from a name, and those that name it in URLs.
+    pub fn users_of(&self, name: &DnsName) -> BTreeSet<Name> {
+        let users = |id: &BackendId| -> Vec<Name> {
+            if url::behind(id).is_none() {
+                return vec![spec::payer_of(id)];
+            }
+            let of_ingresses = self.urls.rights_from(&(id.clone(), Key::new("", "")));
+            let of_ingresses = of_ingresses.take_while(|(url, _)| url == id).map(|(_, key)| key);
+            let routes = self.gateways.urls.get(id).into_iter().flatten();
+            let keys = of_ingresses.chain(routes.map(|route| &route.key));
+            keys.map(|key| key.namespace.clone()).collect()
+        };
+        self.external_names.by(name).flat_map(users).collect()
+    }
+
     pub(super) fn put_external_name(&mut self, id: &BackendId, name: Option<DnsName>) {
         let different = self.external_names.set(id, name.into_iter().collect());
         self.is_new_external_names |= !different.is_empty();
     }
 
-    /// Counts the endpoints that were looked at for whoever has the backend: the namespace of a Policy, or that of the Service.
-    pub(super) fn note_work(
-        &mut self,
-        world: &World,
-        (id, service, usage): (&BackendId, Key, Usage),
-        backend: &Backend,
-    ) {
-        if usage == (Usage::Http { service_upstream: true }) {
-            return;
-        }
-        let hashes = backend.hash_by.is_some() || backend.affinity.is_some();
-        let price = endpoints::price(endpoints::count(world, &service), (1, hashes.into()));
-        let of_policy = id.as_str().split_once("//route/").and_then(|(_, own)| own.split_once('/'));
-        let namespace = of_policy.map_or(service.namespace, |(of, _)| of.into());
-        let work = self.endpoint_work.entry(namespace).or_default();
+    /// Counts what was looked at for a backend.
+    pub(super) fn note_work(&mut self, payer: Name, price: u64) {
+        let work = self.endpoint_work.entry(payer).or_default();
         *work = work.saturating_add(price);
+    }
+
+    /// Has those pay for what was read who had it read: the payer of a backend that has changed something itself, else, in
+    /// equal parts, all that have.
+    pub(super) fn charge(&mut self, before: BTreeMap<Name, u64>, changed: &Changed) {
+        let causes = causes(changed);
+        for (payer, price) in std::mem::replace(&mut self.endpoint_work, before) {
+            if causes.is_empty() || causes.contains(&payer) {
+                self.note_work(payer, price);
+                continue;
+            }
+            let part = price / causes.len() as u64;
+            causes.iter().for_each(|cause| self.note_work((*cause).clone(), part));
+        }
     }
 
     /// What the operator has had read again is nobody's doing.
@@ -182,7 +230,7 @@ impl Translator {
         }
     }
 
-    /// What reading endpoints has taken since this was last asked, in nanoseconds, by the namespace of their Service.
+    /// What reading endpoints has taken since this was last asked, in nanoseconds, by the namespace that pays for it.
     pub fn take_endpoint_work(&mut self) -> BTreeMap<Name, u64> {
         std::mem::take(&mut self.endpoint_work)
     }
@@ -192,5 +240,52 @@ impl Translator {
         let Patch { upsert, remove, .. } = &mut self.patch;
         put(&mut self.snapshot.backends, &mut upsert.backends, &mut remove.backends, id, backend);
         put(&mut self.snapshot.endpoints, &mut upsert.endpoints, &mut remove.endpoints, id, set);
+    }
+}
+
+/// The namespaces of all objects that have changed.
+fn causes(changed: &Changed) -> BTreeSet<&Name> {
+    let Changed { config_maps, gateway_api, ingresses, secrets, services, .. } = changed;
+    let keys = [config_maps, ingresses, secrets, services].into_iter().flatten();
+    let keys = keys.chain(gateway_api.iter().map(|object| &object.key));
+    keys.map(|key| &key.namespace).filter(|namespace| !namespace.is_empty()).collect()
+}
+
+/// A backend that something leads to.
+struct Used<'t> {
+    spec: &'t BackendSpec,
+    /// The rules of Ingresses that lead there.
+    referrers: Vec<&'t HostBackend>,
+    of_routes: Option<&'t RouteBackend>,
+    is_default: bool,
+    balancing: Arc<Balancing>,
+    usage: Usage,
+    payer: Name,
+}
+
+impl Used<'_> {
+    /// What there is to say to those who lead there.
+    fn notes(&self, lack: &Option<Lack>, remark: &Option<Note>) -> Vec<(ObjectRef, Note)> {
+        let what_follows = match self.usage {
+            Usage::Stream(_) => "sessions are closed",
+            _ if self.spec.is_canary() => "the main Ingress's Service gets all requests",
+            _ => "requests get 503",
+        };
+        let note = lack.as_ref().map(|lack| lack.note(what_follows));
+        let mut notes = Vec::new();
+        for referrer in &self.referrers {
+            let object = ObjectRef::new(Kind::Ingress, referrer.ingress.clone());
+            notes.extend(note.iter().chain(remark).map(|note| (object.clone(), note.clone())));
+        }
+        // Whatever is missing is told by the route's conditions.
+        let routes = self.of_routes.into_iter().flat_map(|backend| &backend.routes);
+        notes.extend(
+            note.iter().flat_map(|note| routes.clone().map(|route| (route.clone(), note.clone()))),
+        );
+        if let (Some(lack), true) = (lack, self.is_default) {
+            let object = ObjectRef::new(Kind::Service, self.spec.backend_ref.service.clone());
+            notes.push((object, lack.note("requests that no Ingress takes get 404")));
+        }
+        notes
     }
 }

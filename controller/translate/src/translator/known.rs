@@ -179,6 +179,11 @@ impl Translator {
         if ingress.default_backend.is_some() || ingress.rules.iter().any(|r| r.host.is_empty()) {
             hosts.insert(HostPattern::default_host());
         }
+        self.with_aliases(hosts)
+    }
+
+    /// Hosts and their aliases, which are merged with them.
+    pub(crate) fn with_aliases(&self, mut hosts: BTreeSet<HostPattern>) -> BTreeSet<HostPattern> {
         let aliases = hosts.iter().flat_map(|host| self.aliases.of(host));
         let aliases: Vec<_> = aliases.map(|alias| alias.host.clone()).collect();
         hosts.extend(aliases);

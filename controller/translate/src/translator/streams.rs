@@ -1,8 +1,9 @@
 //! The TCP and UDP ports and their backends.
 
 use super::{Translator, put};
-use crate::backend::{self, Usage, stream};
+use crate::backend::{self, Usage, size, stream};
 use crate::notes::Part;
+use crate::pace::price::endpoints;
 use oxigress_core::model::{Backend, BackendId, StreamPort};
 use oxigress_core::wire::native::Patch;
 use oxigress_objects::service::Protocol;
@@ -96,7 +97,8 @@ impl Translator {
         self.notes.set(Part::Backend(id.clone()), notes);
         self.put_external_name(&id, resolved.external_name);
         let record = Backend { name: Some(name), ..Backend::default() };
-        self.note_work(world, (&id, service, Usage::Stream(protocol)), &record);
+        let size = size::of_service(world, &service);
+        self.note_work(service.namespace, endpoints::price(size, (1, 0)));
         self.put_backend(&id, Some((record, resolved.endpoints)));
     }
 }

@@ -5,11 +5,11 @@
 //!          is told here beforehand keeps a namespace from having much read at once.
 
 use super::{ENDPOINT, Prices, RING_POINT};
+use crate::backend::size;
 use oxigress_core::balancer::ring;
 use oxigress_objects::gateway::HttpRouteSpec;
 use oxigress_objects::ingress::{Ingress, Target};
-use oxigress_objects::service::EndpointSlice;
-use oxigress_objects::{Key, ObjectRef, World};
+use oxigress_objects::{Key, ObjectRef};
 use std::collections::BTreeSet;
 
 impl Prices<'_> {
@@ -54,22 +54,8 @@ impl Prices<'_> {
     }
 
     fn count(&self, service: &Key) -> usize {
-        count(self.world, service)
+        size::of_service(self.world, service)
     }
-}
-
-/// How many endpoints a Service has on one of its ports, those included that are not ready or not allowed.
-pub fn count(world: &World, service: &Key) -> usize {
-    let ports = world.services.get(service).map(|service| &service.ports);
-    // A port without a name leads to all that slices have.
-    let is_nameless = ports.is_some_and(|ports| ports.iter().any(|port| port.name.is_empty()));
-    let size = |slice: &EndpointSlice| {
-        let addresses = slice.endpoints.iter().map(|endpoint| endpoint.addresses.len().max(1));
-        let numbers = if is_nameless { slice.ports.len().max(1) } else { 1 };
-        addresses.sum::<usize>().saturating_mul(numbers)
-    };
-    let all = world.slices(service).map(|(_, slice)| size(slice));
-    all.fold(0, usize::saturating_add)
 }
 
 /// What so many endpoints cost for so many backends, of which so many hash.

@@ -177,3 +177,35 @@ fn a_new_ingress_pays_for_the_objects_that_it_names() {
     let (id, object) = named("other", "nobody");
     assert!(bench.price(&id, &object.unwrap()) < 100_000);
 }
+
+/// A change of paths has only the hosts merged again whose paths are others.
+#[test]
+fn a_path_costs_the_rules_of_its_own_host_alone() {
+    let of = |path: &str, annotations: &[(&str, &str)]| {
+        let (id, object) = plain("a", "owner", "own", 1);
+        let Some(Object::Ingress(ingress)) = object else { panic!("an Ingress") };
+        let mut ingress = annotated((*ingress).clone(), annotations);
+        let rule = ingress.rules.remove(0);
+        ingress.rules = ["a.test", "b.test", "c.test"]
+            .map(|host| Rule { host: host.into(), ..rule.clone() })
+            .into();
+        ingress.rules[0].paths[0].path = path.into();
+        (id, one(ingress))
+    };
+    let mut bench = Bench::new();
+    bench.apply([of("/x", &[])]);
+    for host in ["a.test", "b.test", "c.test"] {
+        let (id, object) = plain("b", host, "guest", 1_000);
+        let Some(Object::Ingress(ingress)) = object else { panic!("an Ingress") };
+        let mut ingress = (*ingress).clone();
+        ingress.rules[0].host = host.into();
+        bench.apply([(id, one(ingress))]);
+    }
+    let of_a_host = 1_000 * 5_000;
+    let path = price(&bench, of("/y", &[]));
+    assert!((of_a_host..of_a_host + 500_000).contains(&path), "{path}");
+    for dear in [of("/x", &[("x.io/enable-cors", "true")]), of("/(x)", &[])] {
+        let all = price(&bench, dear);
+        assert!(all >= 3 * of_a_host, "{all}: what holds for all paths is merged everywhere");
+    }
+}

@@ -65,7 +65,7 @@ fn edits(bench: &mut Bench, ports: u16) -> usize {
 /// They are read and sent for each port, and others wait meanwhile.
 #[test]
 fn endpoints_cost_what_they_are_on_all_ports_together() {
-    for (ports, expected) in [(10, 400..=405), (100, 40..=42)] {
+    for (ports, expected) in [(10, 395..=405), (100, 39..=42)] {
         let count = edits(&mut bench(ports), ports);
         assert!(expected.contains(&count), "{ports} ports: {count}");
     }
@@ -81,7 +81,8 @@ fn what_is_read_is_taken_from_the_share_of_the_service_s_namespace() {
         assert!(work.keys().all(|namespace| **namespace == *"a"), "{work:?}");
         work.values().sum::<u64>()
     };
-    let all = 10 * 100 * 5_000;
+    // A slice and a hundred endpoints for each port.
+    let all = 10 * 101 * 5_000;
     assert_eq!(taken(&|bench| bench.apply([slice(10, false)])), all, "not ready is read, too");
     assert_eq!(taken(&|bench| bench.apply([service(10).remove(0)])), 0, "nothing is new");
     let with = |annotation: (&str, &str)| match &service(10)[1] {
@@ -91,13 +92,13 @@ fn what_is_read_is_taken_from_the_share_of_the_service_s_namespace() {
         other => panic!("{other:?}"),
     };
     let hashed = taken(&|bench| bench.apply([with(("x.io/upstream-hash-by", "$uri"))]));
-    assert_eq!(hashed, all + 10 * 100 * 160 * 300, "and the points of ten rings");
+    assert_eq!(hashed, all + 10 * 101 * 160 * 300, "and the points of ten rings");
     let (id, _) = slice(10, true);
     let both = |bench: &mut Bench| {
         bench.apply([(id.clone(), None)]);
         bench.apply([slice(10, true)])
     };
-    assert_eq!(taken(&both), all);
+    assert_eq!(taken(&both), all + 10 * 5_000, "that there are none is read, too");
 }
 
 #[test]
@@ -166,4 +167,89 @@ fn a_namespace_that_owes_much_waits_with_everything() {
     }
     assert!((5..20).contains(&count), "{count}: of four seconds, of which each took half of one");
     assert!(bench.edit(plain("b", "other", "x", 1), 0));
+}
+
+/// A headless Service has no address that could stand for its endpoints.
+#[test]
+fn what_is_read_in_spite_of_service_upstream_is_counted() {
+    let taken = |cluster_ip: &str| {
+        let mut bench = bench(1);
+        let (id, _) = service(1).remove(1);
+        bench.apply(objects(&format!(
+            "apiVersion: v1\nkind: Service\nmetadata: {{ name: s, namespace: a }}\n\
+             spec: {{ clusterIP: {cluster_ip}, ports: [{{ name: p1, port: 1 }}] }}\n"
+        )));
+        let ingress = bench.world.ingresses[&id.key].as_ref().clone();
+        let upstream = annotated(ingress, &[("x.io/service-upstream", "true")]);
+        bench.apply([(id, one(upstream))]);
+        bench.forget_work();
+        bench.apply([slice(1, false)]);
+        bench.translator.take_endpoint_work().values().sum::<u64>()
+    };
+    assert_eq!((taken("None"), taken("10.0.0.1")), (101 * 5_000, 5_000));
+}
+
+/// Ports and slices are looked at, too.
+#[test]
+fn a_service_without_endpoints_is_not_read_for_nothing() {
+    let mut bench = Bench::new();
+    bench.apply(service(500));
+    bench.forget_work();
+    bench.apply([slice_of("s-1", 500, true)]);
+    bench.forget_work();
+    let (gone, _) = slice(500, true);
+    bench.apply([(gone, None)]);
+    // For each port: the Service's ports, and that there is no slice.
+    let taken: u64 = bench.translator.take_endpoint_work().values().sum();
+    assert_eq!(taken, 500 * (1 + 500 / 100) * 5_000);
+}
+
+/// Who owns a host has its guests' backends dropped and read again; that is not the guests' doing.
+#[test]
+fn what_a_stranger_has_read_is_the_stranger_s() {
+    let mut bench = bench(10);
+    let owner = |tls: &str| {
+        let mut ingress = plain("evil", "owner", "own", 1);
+        if let Some(Object::Ingress(ingress)) = &mut ingress.1 {
+            let ingress = Arc::make_mut(ingress);
+            ingress.created = -1;
+            ingress.rules[0].host = "a.test".into();
+            *ingress = annotated(ingress.clone(), &[("x.io/auth-tls-secret", tls)]);
+        }
+        ingress
+    };
+    bench.apply([owner("evil/gone")]);
+    bench.forget_work();
+    let (id, Some(Object::Ingress(closing))) = owner("evil/gone") else { panic!("an Ingress") };
+    let mut open = (*closing).clone();
+    open.annotations.remove("x.io/auth-tls-secret");
+    bench.apply([(id, one(open))]);
+    let work = bench.translator.take_endpoint_work();
+    assert!(work.get("a").is_none(), "{work:?}");
+    assert!(work["evil"] >= 10 * 101 * 5_000, "{work:?}");
+}
+
+/// A namespace has a limit for all of its backends together.
+#[test]
+fn backends_beyond_the_limit_of_a_namespace_are_not_read() {
+    let mut bench = bench(100);
+    let more: Vec<Seen> = (1..=61).map(|n| slice_of(&format!("more-{n}"), 100, true)).collect();
+    // The same addresses again and again: they are looked at all the same.
+    bench.apply(more);
+    let read = |bench: &Bench| {
+        let sets = bench.translator.snapshot().endpoints.values();
+        sets.filter(|set| !set.as_slice().is_empty()).count()
+    };
+    let expected = 600_000 / (62 * 101);
+    assert!((expected - 2..=expected).contains(&read(&bench)), "{} of 100", read(&bench));
+    let (_, told) =
+        bench.translator.notes().find(|(_, note)| note.message.contains("together")).unwrap();
+    assert!(
+        told.message.contains("namespace a have more than 600000 endpoints"),
+        "{}",
+        told.message
+    );
+    let gone = (1..=61).map(|n| (slice_of(&format!("more-{n}"), 1, true).0, None));
+    bench.apply(gone);
+    assert_eq!(read(&bench), 100);
 }
