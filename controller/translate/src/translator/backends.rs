@@ -142,7 +142,9 @@ impl Translator {
         let (resolved, size) = match self.room.is_over(&used.payer, &id) {
             true => {
                 let lack = Some(Lack::of_room(&used.payer));
-                (backend::Resolved { lack, ..backend::Resolved::default() }, 1)
+                // What DNS says of a name stays known, since its size is told from that.
+                let external_name = backend::name_of(world, service);
+                (backend::Resolved { lack, external_name, ..backend::Resolved::default() }, 1)
             }
             false => {
                 let to = &used.spec.backend_ref;
