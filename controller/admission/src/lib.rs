@@ -16,7 +16,6 @@ mod certificate;
 mod checks;
 mod head;
 mod lines;
-mod places;
 mod review;
 #[cfg(test)]
 mod tests;
@@ -35,9 +34,9 @@ use hyper::{Request, Response, StatusCode};
 use lines::Lines;
 use openssl::ssl::{Ssl, SslContext};
 use oxigress_net::connections::{self, Bounds, ConnectionSlot, PROXIED};
+use oxigress_net::places::Places;
 use oxigress_objects::{Key, Kind, ObjectRef, World};
 use oxigress_translate::{Candidate, ReviewOutcome, Reviews, Translator};
-use places::Places;
 use review::Subject;
 use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -226,7 +225,7 @@ pub struct Webhook {
 
 /// What a connection needs to answer reviews: the controller's queue and the bounds of all connections.
 struct Reviewer {
-    places: Places,
+    places: Places<IpAddr>,
     lines: Arc<Lines>,
     /// One object is held parsed at a time: it takes a multiple of its bytes.
     controller: Mutex<mpsc::Sender<ReviewRequest>>,
