@@ -13,7 +13,7 @@ pub trait References: Send {
     fn has(&self, id: &ObjectRef) -> bool;
 
     /// Takes over an object that others depend on. Returns the objects that are referred to newly or no longer because
-    /// of it, and all objects that it refers to.
+    /// of it, and those that it refers to itself or that others refer to newly because of it.
     fn apply(&mut self, seen: Seen) -> (BTreeSet<ObjectRef>, BTreeSet<ObjectRef>);
 
     /// Takes over whether IngressClasses can be seen. Returns the objects that are referred to newly or no longer.

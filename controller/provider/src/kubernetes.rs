@@ -206,7 +206,8 @@ impl Kubernetes {
                 if self.broken.remove(&id).is_some() {
                     self.batch.mended.push(format!("{id}: can be read again"));
                 }
-                self.add_seen((id, Some(object)));
+                let is_of_list = !watch.is_listed;
+                self.add_seen((id, Some(object)), is_of_list);
             }
             Err(error) => {
                 let until = super::until_mended(watch.keys.contains(&id.key));
@@ -224,7 +225,7 @@ impl Kubernetes {
     }
 
     fn delete_object(&mut self, subject: usize, id: ObjectRef) {
-        self.sparse.cancel_get(&id);
+        self.sparse.forget(&id);
         self.remove_object(subject, id);
     }
 
@@ -240,7 +241,8 @@ impl Kubernetes {
         }
         let Some(watch) = self.watches.get_mut(subject) else { return };
         if watch.keys.remove(&id.key) {
-            self.add_seen((id, None));
+            let is_of_list = !watch.is_listed;
+            self.add_seen((id, None), is_of_list);
         }
     }
 
@@ -346,8 +348,8 @@ impl Kubernetes {
         watches.all(is_done)
     }
 
-    fn add_seen(&mut self, (id, object): Seen) {
-        let seen = self.sparse.hold_back((id, object), &watch_of(&self.watches));
+    fn add_seen(&mut self, seen: Seen, is_of_list: bool) {
+        let seen = self.sparse.hold_back(seen, is_of_list, &watch_of(&self.watches));
         self.batch.seen.extend(seen);
     }
 
@@ -375,10 +377,11 @@ impl Kubernetes {
     fn take_batch(&mut self) -> Option<Batch> {
         let is_first = !self.has_all;
         if is_first {
-            if !self.are_listed(|_| true) || self.sparse.is_waiting() {
+            if !self.are_listed(|_| true) || self.sparse.is_waiting_for_lists() {
                 return None;
             }
             self.has_all = true;
+            self.sparse.end_first_lists();
             tracing::info!("listed everything in {:.2} s", self.started.elapsed().as_secs_f64());
         }
         let is_incomplete = self.is_incomplete();

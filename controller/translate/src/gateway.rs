@@ -44,7 +44,7 @@ mod tls_policy;
 pub mod work;
 
 pub use frontend::authorities_of as authorities_of_clients;
-pub use gateways::references;
+pub use gateways::{named_by, references};
 pub use host::{covers, intersection, is_wide, levels};
 pub use left::Left;
 pub use listener::MAX_LISTENERS;

@@ -18,7 +18,7 @@ use oxigress_core::model::{
     BackendId, Bundle, BundleId, HostPattern, MAX_RULES, PathPattern, shorten,
 };
 use oxigress_core::patterns::{is_plain, leading_text};
-use oxigress_objects::ingress::{Ingress, Path, PathType, Port, Target};
+use oxigress_objects::ingress::{Ingress, Path, PathType, Port, Target, Tls};
 use oxigress_objects::small::SortedMap;
 use oxigress_objects::verdict::Note;
 use oxigress_objects::{Key, Kind, ObjectRef, World};
@@ -41,17 +41,57 @@ pub struct Parsed {
     pub bundles: BTreeMap<BundleId, Bundle>,
 }
 
-impl Parsed {
-    /// The Secrets and ConfigMaps that it is served from.
-    pub fn wants(self, key: &Key) -> BTreeSet<ObjectRef> {
-        let mut wanted = self.referred;
-        wanted.retain(|id| matches!(id.kind, Kind::ConfigMap | Kind::Secret));
-        let secrets = self.claims.iter().flat_map(|claims| claims.host_settings.secrets());
-        wanted.extend(
-            secrets.map(|name| ObjectRef::new(Kind::Secret, Key::new(&key.namespace, name))),
-        );
-        wanted
+/// Most Secrets that spec.tls of one Ingress may name: each may have to be asked for.
+const MAX_SECRETS: usize = 1_000;
+
+/// The Secrets and ConfigMaps that an Ingress may be served from, without reading its rules.
+pub fn references(
+    world: &World,
+    options: &Options,
+    settings: &Settings,
+    (key, ingress): (&Key, &Ingress),
+) -> BTreeSet<ObjectRef> {
+    if !matches!(class::choose(world, options, key, ingress), Choice::Ours) {
+        return BTreeSet::new();
     }
+    let (defaults, https_port) = (&settings.defaults, options.https_port);
+    let context = IngressContext { world, ingress: key, defaults, https_port };
+    let (all, prefix) = (&ingress.annotations, &options.annotations_prefix);
+    let read = annotation::parse(context, all, prefix, settings, &mut Compiler::over_budget());
+    let mut named = read.referred;
+    named.retain(|id| matches!(id.kind, Kind::ConfigMap | Kind::Secret));
+    let tls = ingress.tls.iter().take(count_read(&ingress.tls));
+    let secrets = tls.map(|tls| tls.secret.as_str()).filter(|name| !name.is_empty());
+    let keys = secrets.map(|name| Key::new(&key.namespace, name));
+    named.extend(keys.map(|key| ObjectRef::new(Kind::Secret, key)));
+    named
+}
+
+/// How many entries of spec.tls there are before the first that names a Secret too many.
+fn count_read(all: &[Tls]) -> usize {
+    let mut named = BTreeSet::new();
+    let first = all.iter().position(|tls| {
+        named.extend(Some(tls.secret.as_str()).filter(|name| !name.is_empty()));
+        named.len() > MAX_SECRETS
+    });
+    first.unwrap_or(all.len())
+}
+
+/// The entries of spec.tls as they are served.
+fn read_tls(ingress: &Ingress, notes: &mut Vec<Note>) -> Vec<Tls> {
+    let mut all = ingress.tls.clone();
+    for host in all.iter_mut().flat_map(|tls| &mut tls.hosts) {
+        host.make_ascii_lowercase();
+    }
+    let read = count_read(&all);
+    if read < all.len() {
+        notes.push(Note::rejected(format!(
+            "the Secrets of spec.tls[{read}] and later entries count as missing: at most {MAX_SECRETS} Secrets in one \
+             Ingress, split it"
+        )));
+        all.iter_mut().skip(read).for_each(|tls| tls.secret.clear());
+    }
+    all
 }
 
 /// The paths of an Ingress by host, while they are read.
@@ -115,10 +155,7 @@ pub fn parse(
     if claims.canary().is_some() {
         return Parsed { claims: Some(claims), is_ours: true, notes, referred, bundles };
     }
-    host.tls = ingress.tls.clone();
-    for host in host.tls.iter_mut().flat_map(|tls| &mut tls.hosts) {
-        host.make_ascii_lowercase();
-    }
+    host.tls = read_tls(ingress, &mut notes);
     claims.host_settings = Sealed::new(host);
     Parsed { claims: Some(claims), is_ours: true, notes, referred, bundles }
 }
@@ -155,6 +192,18 @@ pub fn refuse_catch_all(options: &Options, ingress: &Ingress) -> Option<Note> {
              served: remove the field",
         )
     })
+}
+
+#[cfg(test)]
+thread_local! {
+    /// How many paths of rules have been read.
+    static PATHS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+/// How many paths of rules have been read since this was last asked.
+#[cfg(test)]
+pub fn take_paths_read() -> usize {
+    PATHS.take()
 }
 
 /// What closes a path that is not served: of an expression all that begins as it does, as nginx compares it, upper and
@@ -220,6 +269,8 @@ impl Claims {
         is_per_host: bool,
         notes: &mut Vec<Note>,
     ) -> Option<Claim> {
+        #[cfg(test)]
+        PATHS.set(PATHS.get() + 1);
         let written = path.written();
         let backend_ref = backend_ref(&self.key, &path.target, &format!("{field}.backend"), notes)?;
         let is_exact = path.path_type == PathType::Exact;

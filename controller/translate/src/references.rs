@@ -1,14 +1,14 @@
 //! Which Secrets and ConfigMaps a world is served from: a source need not keep the others.
 //!
 //! Shape:   [`ReferenceIndex`] holds what decides that, the Ingresses with their classes and namespaces and the ConfigMaps of the
-//!          operator, and asks translate's own reader what each Ingress names. It sees no Secret, so what an Ingress
-//!          wants does not depend on what there is.
+//!          operator, and asks translate's own reader of annotations what each Ingress names. It sees no Secret, so what an
+//!          Ingress wants does not depend on what there is. Rules name none, and are not read: each edit comes here, before
+//!          the namespace's share of time is asked.
 
 use crate::Options;
 use crate::gateway;
 use crate::ingress;
 use crate::ingress::class;
-use crate::patterns::Compiler;
 use crate::relation::Relation;
 use oxigress_objects::{Changed, Key, Kind, ObjectRef, References, Seen, World};
 use oxigress_settings::{self as settings, Settings};
@@ -44,15 +44,18 @@ impl ReferenceIndex {
     }
 
     fn update(&mut self, changed: &Changed) -> (BTreeSet<ObjectRef>, BTreeSet<ObjectRef>) {
-        let (mut different, mut all) = (BTreeSet::new(), BTreeSet::new());
+        let (mut different, mut own) = (BTreeSet::new(), BTreeSet::new());
         if !changed.config_maps.is_empty() {
             different.extend(self.ask_operator());
-            all.extend(self.by_operator.iter().cloned());
+            own.extend(self.by_operator.iter().cloned());
         }
-        if !changed.gateway_api.is_empty() {
-            let new = gateway::references(&self.options, &self.world.gateway_api);
+        // A Policy names nothing for Gateways.
+        if changed.gateway_api.iter().any(|id| id.kind != Kind::Policy) {
+            let objects = &self.world.gateway_api;
+            let new = gateway::references(&self.options, objects);
             different.extend(self.by_gateways.symmetric_difference(&new).cloned());
-            all.extend(new.iter().cloned());
+            own.extend(new.difference(&self.by_gateways).cloned());
+            own.extend(changed.gateway_api.iter().flat_map(|id| gateway::named_by(objects, id)));
             self.by_gateways = new;
         }
         let policies: Vec<Key> = match changed.config_maps.is_empty() {
@@ -64,9 +67,9 @@ impl ReferenceIndex {
         };
         for key in policies {
             let wanted = self.wants_of_policy(&key);
-            all.extend(wanted.iter().cloned());
-            let turned = self.by_policy.set(&key, wanted);
-            different.extend(turned.into_iter().map(Arc::unwrap_or_clone));
+            let is_own = changed.gateway_api.contains(&ObjectRef::new(Kind::Policy, key.clone()));
+            let turned = self.by_policy.set(&key, wanted.clone());
+            note(turned, wanted, is_own, (&mut different, &mut own));
         }
         let touched = match changed.config_maps.is_empty() {
             true => {
@@ -77,24 +80,18 @@ impl ReferenceIndex {
             false => self.world.ingresses.keys().cloned().collect(),
         };
         for key in touched {
-            let wanted = match self.world.ingresses.get(&key) {
-                Some(ingress) => {
-                    let parsed = ingress::parse(
-                        &self.world,
-                        &self.options,
-                        &self.settings,
-                        (&key, ingress),
-                        Compiler::over_budget(),
-                    );
-                    parsed.wants(&key)
-                }
-                None => BTreeSet::new(),
-            };
-            all.extend(wanted.iter().cloned());
-            let turned = self.by_ingress.set(&key, wanted);
-            different.extend(turned.into_iter().map(Arc::unwrap_or_clone));
+            let wanted = self.wants_of_ingress(&key);
+            let is_own = changed.ingresses.contains(&key);
+            let turned = self.by_ingress.set(&key, wanted.clone());
+            note(turned, wanted, is_own, (&mut different, &mut own));
         }
-        (different, all)
+        (different, own)
+    }
+
+    /// The Secrets and ConfigMaps that an Ingress names.
+    fn wants_of_ingress(&self, key: &Key) -> BTreeSet<ObjectRef> {
+        let Some(ingress) = self.world.ingresses.get(key) else { return BTreeSet::new() };
+        ingress::references(&self.world, &self.options, &self.settings, (key, ingress))
     }
 
     /// The Secrets and ConfigMaps that a Policy names.
@@ -121,6 +118,19 @@ impl ReferenceIndex {
         self.by_operator = new;
         different
     }
+}
+
+/// Notes what an object refers to newly or no longer, and of what it refers to that which is new, or all.
+fn note(
+    turned: Vec<Arc<ObjectRef>>,
+    wanted: BTreeSet<ObjectRef>,
+    is_own: bool,
+    (different, own): (&mut BTreeSet<ObjectRef>, &mut BTreeSet<ObjectRef>),
+) {
+    let new = turned.iter().filter(|id| wanted.contains(&***id));
+    own.extend(new.map(|id| ObjectRef::clone(id)));
+    own.extend(wanted.into_iter().filter(|_| is_own));
+    different.extend(turned.into_iter().map(Arc::unwrap_or_clone));
 }
 
 impl References for ReferenceIndex {
@@ -153,5 +163,113 @@ impl References for ReferenceIndex {
         let mut changed = Changed::default();
         self.world.hide_classes(hides, &mut changed);
         self.update(&changed).0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::patterns::Compiler;
+    use oxigress_objects::document::{self, Found};
+    use std::fmt::Write;
+
+    const CLASS: &str = "{apiVersion: networking.k8s.io/v1, kind: IngressClass, metadata: {name: nginx}, \
+         spec: {controller: k8s.io/ingress-nginx}}";
+
+    fn seen(manifest: &str) -> Seen {
+        let found = document::read(manifest, false).pop().unwrap().found.unwrap().pop();
+        let Some(Found::Object(id, object)) = found else { panic!("{manifest}") };
+        (id, Some(object))
+    }
+
+    /// The index, which knows the class, and an Ingress with some annotations, of so many paths and Secrets.
+    fn index(annotations: &str, paths: usize, secrets: usize) -> (ReferenceIndex, Seen) {
+        let mut text = format!(
+            "{{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {{name: a, namespace: a, \
+             annotations: {{{annotations}}}}}, spec: {{ingressClassName: nginx, tls: ["
+        );
+        for n in 0..secrets {
+            write!(text, "{{hosts: [{n}.test], secretName: s{n:04}}}, ").unwrap();
+        }
+        text.push_str("], rules: [{host: a.test, http: {paths: [");
+        for n in 0..paths {
+            let backend = "{service: {name: s, port: {number: 80}}}";
+            write!(text, "{{path: /{n}, pathType: Exact, backend: {backend}}}, ").unwrap();
+        }
+        text.push_str("]}}]}}");
+        let mut index = ReferenceIndex::new(Options::default());
+        index.apply(seen(CLASS));
+        (index, seen(&text))
+    }
+
+    fn names(all: &BTreeSet<ObjectRef>) -> Vec<&str> {
+        all.iter().map(|id| id.key.name.as_str()).collect()
+    }
+
+    #[test]
+    fn the_rules_of_an_ingress_are_not_read() {
+        let annotations = "nginx.ingress.kubernetes.io/auth-tls-secret: a/ca, \
+             nginx.ingress.kubernetes.io/auth-type: basic, nginx.ingress.kubernetes.io/auth-secret: users";
+        let (mut index, seen) = index(annotations, 1_000, 1);
+        ingress::take_paths_read();
+        let (different, own) = index.apply(seen);
+        assert_eq!(ingress::take_paths_read(), 0);
+        assert_eq!(names(&different), ["ca", "s0000", "users"]);
+        assert_eq!(different, own);
+    }
+
+    #[test]
+    fn of_one_ingress_a_thousand_secrets_are_wanted() {
+        let (mut index, seen) = index("", 1, 1_002);
+        let (different, _) = index.apply(seen);
+        assert_eq!(different.len(), 1_000);
+        assert!(!index.has(&ObjectRef::new(Kind::Secret, Key::new("a", "s1000"))));
+        let (key, ingress) = index.world.ingresses.first_key_value().unwrap();
+        let (world, options, settings) = (&index.world, &index.options, &index.settings);
+        let object = (key, &**ingress);
+        let read = ingress::parse(world, options, settings, object, Compiler::over_budget());
+        let notes: Vec<_> = read.notes.iter().map(|note| note.message.as_str()).collect();
+        assert!(notes[0].contains("spec.tls[1000] and later entries"), "{notes:?}");
+    }
+
+    #[test]
+    fn what_others_refer_to_already_is_not_a_class_s_own() {
+        let (mut index, (id, ingress)) = index("", 1, 1);
+        index.apply((id, ingress.clone()));
+        let (different, own) = index.apply(seen(&CLASS.replace("k8s.io/ingress-nginx", "other")));
+        assert_eq!((different.len(), own.len()), (1, 0), "it is not referred to any more");
+        let (different, own) = index.apply(seen(CLASS));
+        assert_eq!((different.len(), own.len()), (1, 1), "it is again, because of the class");
+        let (_, own) = index.apply((ObjectRef::new(Kind::Ingress, Key::new("a", "b")), ingress));
+        assert_eq!(own.len(), 1, "an Ingress's own, though another one names it too");
+    }
+
+    #[test]
+    fn a_gateway_s_own_are_those_that_it_names_and_not_those_of_all() {
+        let mut index = ReferenceIndex::new(Options::default());
+        let api = "apiVersion: gateway.networking.k8s.io/v1";
+        index.apply(seen(&format!(
+            "{{{api}, kind: GatewayClass, metadata: {{name: o}}, spec: {{controllerName: {}}}}}",
+            index.options.gateway_controller_name
+        )));
+        let gateway = |namespace: &str, secrets: &[&str]| {
+            let listener = |secret: &&str| {
+                format!(
+                    "{{name: {secret}, port: 443, protocol: HTTPS, hostname: {secret}.test, \
+                     tls: {{certificateRefs: [{{name: {secret}}}]}}}}"
+                )
+            };
+            let listeners: Vec<_> = secrets.iter().map(listener).collect();
+            seen(&format!(
+                "{{{api}, kind: Gateway, metadata: {{name: g, namespace: {namespace}}}, \
+                 spec: {{gatewayClassName: o, listeners: [{}]}}}}",
+                listeners.join(", ")
+            ))
+        };
+        index.apply(gateway("evil", &["e1", "e2"]));
+        let (different, own) = index.apply(gateway("b", &["b1", "b2"]));
+        assert_eq!((names(&different), names(&own)), (vec!["b1", "b2"], vec!["b1", "b2"]));
+        let (different, own) = index.apply(gateway("b", &["b1", "b3"]));
+        assert_eq!((names(&different), names(&own)), (vec!["b2", "b3"], vec!["b1", "b3"]));
     }
 }

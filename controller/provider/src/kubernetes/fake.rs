@@ -41,6 +41,8 @@ struct State {
     requests: Vec<String>,
     is_down: bool,
     holds_gets: bool,
+    /// GETs of objects there are never answered.
+    silent: BTreeSet<String>,
     refused: BTreeSet<String>,
     /// Lists of it are empty so many times.
     empty_lists: BTreeMap<String, u32>,
@@ -161,6 +163,11 @@ impl Fake {
         self.state().holds_gets = true;
     }
 
+    /// GETs of objects of a namespace are never answered from now on.
+    pub fn hold_gets_of(&self, namespace: &str) {
+        self.state().silent.insert(namespace.into());
+    }
+
     /// How many requests held this.
     pub fn asked(&self, what: &str) -> usize {
         self.state().requests.iter().filter(|request| request.contains(what)).count()
@@ -178,6 +185,10 @@ impl Fake {
         let namespace = (parts[0] == "namespaces" && parts.len() > 2).then(|| parts[1]);
         if namespace.is_some() {
             parts.drain(..2);
+        }
+        let is_silent = namespace.is_some_and(|name| self.state().silent.contains(name));
+        if is_silent && parts.len() == 2 {
+            std::future::pending::<()>().await;
         }
         if self.state().refused.contains(parts[0]) {
             return Ok(failure(StatusCode::FORBIDDEN, "Forbidden"));

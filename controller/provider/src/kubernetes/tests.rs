@@ -1,5 +1,7 @@
 //! The source on a fake API server; time is tokio's own, so nothing waits.
 
+mod shares;
+
 use super::fake::Fake;
 use super::*;
 use crate::folder::Folder;

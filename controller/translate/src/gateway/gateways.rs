@@ -13,7 +13,7 @@ use super::target::is_watched;
 use super::{Built, frontend, identity, listener_set, ports, tls_policy};
 use crate::Options;
 use oxigress_core::model::StreamPort;
-use oxigress_objects::gateway::{Gateway, GatewayObjects};
+use oxigress_objects::gateway::{Gateway, GatewayObjects, Listener};
 use oxigress_objects::gateway_status::{Condition, Content};
 use oxigress_objects::{Key, Kind, ObjectRef, World};
 use std::collections::{BTreeMap, BTreeSet};
@@ -78,6 +78,33 @@ pub fn references(options: &Options, objects: &GatewayObjects) -> BTreeSet<Objec
     let maps = tls_policy::references(objects).chain(of_clients);
     all.extend(maps.map(|key| ObjectRef::new(Kind::ConfigMap, key)));
     all
+}
+
+/// The Secrets and ConfigMaps that one object names and may, whether something is served from them or not.
+pub fn named_by(objects: &GatewayObjects, id: &ObjectRef) -> BTreeSet<ObjectRef> {
+    let (mut secrets, mut maps): (Vec<Key>, Vec<Key>) = Default::default();
+    let of_listeners = |home: Home<'_>, listeners: &[Listener]| -> Vec<Key> {
+        listeners.iter().filter_map(|spec| shown(objects, home, spec)).collect()
+    };
+    match id.kind {
+        Kind::Gateway => {
+            let Some(gateway) = objects.gateways.get(&id.key) else { return BTreeSet::new() };
+            secrets = of_listeners(Home::of_gateway(&id.key, gateway), &gateway.spec.listeners);
+            secrets.extend(identity::secret_of(objects, &id.key, gateway));
+            maps.extend(frontend::authorities_of(objects, &id.key, gateway));
+        }
+        Kind::ListenerSet => {
+            let Some(set) = objects.sets.get(&id.key) else { return BTreeSet::new() };
+            secrets = of_listeners(Home::of_set(&id.key, set), &set.spec.listeners);
+        }
+        Kind::BackendTLSPolicy => {
+            let policy = objects.tls_policies.get(&id.key);
+            maps.extend(policy.and_then(|policy| tls_policy::authorities_of(&id.key, policy)));
+        }
+        _ => {}
+    }
+    let secrets = secrets.into_iter().map(|key| ObjectRef::new(Kind::Secret, key));
+    secrets.chain(maps.into_iter().map(|key| ObjectRef::new(Kind::ConfigMap, key))).collect()
 }
 
 /// The Gateways of these classes; `known`: what listeners of guests leave to others, if all routes are those by which that was told.

@@ -44,11 +44,6 @@ impl Sealed {
             false => Sealed(Arc::new(settings)),
         }
     }
-
-    /// The Secrets of spec.tls, whoever shows them.
-    pub fn secrets(&self) -> impl Iterator<Item = &str> {
-        self.0.tls.iter().map(|tls| tls.secret.as_str()).filter(|name| !name.is_empty())
-    }
 }
 
 /// The Ingresses whose settings hold for a host, oldest first.
