@@ -15,7 +15,7 @@ use oxigress_admission::ReviewRequest;
 use oxigress_dashboard::DashboardQuery;
 use oxigress_objects::external_name::DnsName;
 use oxigress_objects::verdict::{Severity, VerdictChanges};
-use oxigress_objects::{Changed, Kind, World};
+use oxigress_objects::{Changed, Kind, Name, World};
 use oxigress_provider::Batch;
 use oxigress_provider::dns::{Report, Resolver};
 use oxigress_provider::kubernetes::WatchHealth;
@@ -30,7 +30,7 @@ use oxigress_telemetry::Telemetry;
 use oxigress_translate::pace::{Pace, answers::Answers, price::Prices};
 use oxigress_translate::{Reviews, Translator, WithheldItem};
 use ports::PortPace;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -94,7 +94,7 @@ struct Controller {
     /// When nginx last took a configuration.
     applied_at: Option<SystemTime>,
     resolver: Resolver,
-    external_names: BTreeSet<DnsName>,
+    external_names: BTreeMap<DnsName, Name>,
     /// What DNS says and is not taken over yet.
     answers: Answers,
     /// The file in which the nginx role finds listeners, ConfigMap and size of the zone.
@@ -417,7 +417,7 @@ impl Controller {
         self.pace.spend(work, self.has_all, Instant::now().into_std());
         self.telemetry.apply(self.translator.exporter());
         let Some(names) = self.translator.take_external_names() else { return };
-        self.world.retain_answers(&names);
+        self.world.retain_answers(|name| names.contains_key(name));
         let mut changed = Changed::default();
         for (name, answer) in self.resolver.want(&names) {
             self.world.answer(name, answer, &mut changed);

@@ -273,9 +273,9 @@ impl World {
         }
     }
 
-    /// Forgets what DNS said of other names than these.
-    pub fn retain_answers(&mut self, wanted: &BTreeSet<DnsName>) {
-        self.answers.retain(|name, _| wanted.contains(name));
+    /// Forgets what DNS said of names that are not wanted.
+    pub fn retain_answers(&mut self, is_wanted: impl Fn(&DnsName) -> bool) {
+        self.answers.retain(|name, _| is_wanted(name));
     }
 
     /// What DNS says of a name that a Service or a URL stands for; none: nothing yet.

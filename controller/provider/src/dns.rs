@@ -1,4 +1,5 @@
-//! DNS names to addresses, beside all else: a name server that hangs holds up nothing but its own names.
+//! DNS names to addresses, beside all else: a name server that hangs holds up nothing but its own names, and others of
+//! the namespaces that name many of these.
 //!
 //! Shape:   one task a name asks, reports, and waits until the answer's TTL has passed ([`lookup`]). Reports end in
 //!          the [`oxigress_objects::World`] as objects do, so translate stays pure.
@@ -13,17 +14,20 @@ mod lookup;
 
 use kept::Kept;
 use lookup::{Client, Found};
-use oxigress_objects::external_name::DnsAnswer;
-use oxigress_objects::external_name::DnsName;
-use std::collections::{BTreeMap, BTreeSet};
+use oxigress_net::places::Places;
+use oxigress_objects::Name;
+use oxigress_objects::external_name::{DnsAnswer, DnsName};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
-/// Names that are asked for at the same time: each has a socket.
-const MOST_AT_ONCE: usize = 256;
+/// Names that are asked for at the same time, of all namespaces and of one: each has a socket.
+const MOST_AT_ONCE: (usize, usize) = (256, 32);
+/// Names of one namespace that are looked up.
+const MOST_OF_NAMESPACE: usize = 1_000;
 /// After the first failure, and the longest after many.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(5));
 
@@ -38,7 +42,9 @@ pub struct Resolver {
 
 struct Shared {
     client: Client,
-    at_once: Semaphore,
+    places: Places<Name>,
+    /// The names that are looked up, and the namespaces in whose turns they are.
+    namespaces: Mutex<BTreeMap<DnsName, Name>>,
     reports: mpsc::Sender<Report>,
     kept: Arc<Kept>,
 }
@@ -53,23 +59,28 @@ impl Resolver {
         let client = Client::new(resolv_conf)?;
         let kept = Arc::new(Kept::open(kept));
         tokio::spawn(kept.clone().write_changes());
-        let at_once = Semaphore::new(MOST_AT_ONCE);
-        let shared = Arc::new(Shared { client, at_once, reports, kept });
+        let (all, of_namespace) = MOST_AT_ONCE;
+        let places = Places::new(all, of_namespace);
+        let shared =
+            Arc::new(Shared { client, places, namespaces: Mutex::default(), reports, kept });
         Ok(Resolver { shared, tasks: BTreeMap::new() })
     }
 
-    /// Looks these names up from now on, and no others; answers what is known of new ones from before.
-    pub fn want(&mut self, names: &BTreeSet<DnsName>) -> Vec<Report> {
+    /// Looks these names up from now on, and no others, each in the turn of a namespace; answers what is known of new ones from
+    /// before, and which ones are too many.
+    pub fn want(&mut self, names: &BTreeMap<DnsName, Name>) -> Vec<Report> {
+        let (followed, too_many) = within_limit(names, |name| self.tasks.contains_key(name));
         self.tasks.retain(|name, task| {
-            let is_wanted = names.contains(name);
+            let is_wanted = followed.contains_key(name);
             if !is_wanted {
                 task.abort();
                 self.shared.kept.forget(name);
             }
             is_wanted
         });
+        self.shared.namespaces().clone_from(&followed);
         let mut known = Vec::new();
-        for name in names {
+        for name in followed.keys() {
             if self.tasks.contains_key(name) {
                 continue;
             }
@@ -79,8 +90,32 @@ impl Resolver {
             let task = tokio::spawn(self.shared.clone().follow(name.clone()));
             self.tasks.insert(name.clone(), task.abort_handle());
         }
+        known.extend(too_many.into_iter().map(|(name, namespace)| {
+            let failure = format!(
+                "not looked up: namespace {namespace} names more than {MOST_OF_NAMESPACE}, use fewer"
+            );
+            (name, DnsAnswer { failure: Some(failure), ..DnsAnswer::default() })
+        }));
         known
     }
+}
+
+/// The names that are looked up, and those that are too many for their namespaces: of each those that are looked up already
+/// come first.
+fn within_limit(
+    names: &BTreeMap<DnsName, Name>,
+    is_followed: impl Fn(&DnsName) -> bool,
+) -> (BTreeMap<DnsName, Name>, BTreeMap<DnsName, Name>) {
+    let mut counts: BTreeMap<&Name, usize> = BTreeMap::new();
+    let (old, new): (Vec<_>, Vec<_>) = names.iter().partition(|(name, _)| is_followed(name));
+    let counted = old.into_iter().chain(new).map(|(name, namespace)| {
+        let count = counts.entry(namespace).or_default();
+        *count += 1;
+        (*count <= MOST_OF_NAMESPACE, (name.clone(), namespace.clone()))
+    });
+    let (followed, too_many): (Vec<_>, Vec<_>) = counted.partition(|(is_within, _)| *is_within);
+    let names = |all: Vec<(bool, (DnsName, Name))>| all.into_iter().map(|(_, name)| name).collect();
+    (names(followed), names(too_many))
 }
 
 impl Drop for Resolver {
@@ -90,13 +125,21 @@ impl Drop for Resolver {
 }
 
 impl Shared {
+    fn namespaces(&self) -> MutexGuard<'_, BTreeMap<DnsName, Name>> {
+        self.namespaces.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn namespace_of(&self, name: &DnsName) -> Name {
+        self.namespaces().get(name).cloned().unwrap_or_default()
+    }
+
     async fn follow(self: Arc<Self>, name: DnsName) {
         let mut last: Option<Found> = None;
         let (first, longest) = PAUSES;
         let mut pause = first;
         loop {
             let looked = {
-                let Ok(_turn) = self.at_once.acquire().await else { return };
+                let Some(_place) = self.places.take(self.namespace_of(&name)).await else { return };
                 self.client.look_up(&name, last.as_ref()).await
             };
             let (answer, wait) = match looked {
@@ -125,5 +168,91 @@ impl Shared {
             }
             tokio::time::sleep(wait).await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::net::Ipv4Addr;
+    use tokio::net::UdpSocket;
+
+    fn names(of: &str, suffix: &str, count: usize) -> BTreeMap<DnsName, Name> {
+        let name = |n| DnsName::parse(&format!("n{n:04}.{suffix}")).unwrap();
+        (0..count).map(|n| (name(n), of.into())).collect()
+    }
+
+    /// The name that a query asks for, and where its question ends.
+    fn question(query: &[u8]) -> (String, usize) {
+        let (mut name, mut at) = (String::new(), 12);
+        while query[at] != 0 {
+            let end = at + 1 + usize::from(query[at]);
+            name += &(String::from_utf8_lossy(&query[at + 1..end]).to_lowercase() + ".");
+            at = end;
+        }
+        (name, at + 5)
+    }
+
+    /// Answers each name with an address, but those of evil.test, which it counts.
+    async fn serve(socket: UdpSocket, asked: Arc<Mutex<BTreeMap<String, usize>>>) {
+        let mut query = [0; 512];
+        while let Ok((length, client)) = socket.recv_from(&mut query).await {
+            let (name, end) = question(&query[..length]);
+            if name.ends_with("evil.test.") {
+                *asked.lock().unwrap().entry(name).or_default() += 1;
+                continue;
+            }
+            let mut answer = query[..2].to_vec();
+            answer.extend([0x81, 0x80, 0, 1, 0, 1, 0, 0, 0, 0]);
+            answer.extend(&query[12..end]);
+            answer.extend([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 30, 0, 4, 192, 0, 2, 1]);
+            socket.send_to(&answer, client).await.unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn a_name_server_that_hangs_holds_up_its_namespace_s_names_only() {
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let port = socket.local_addr().unwrap().port();
+        let folder = tempfile::tempdir().unwrap();
+        let conf = folder.path().join("resolv.conf");
+        let text = format!("nameserver [127.0.0.1]:{port}\noptions timeout:30 attempts:1\n");
+        fs::write(&conf, text).unwrap();
+        let asked = Arc::default();
+        tokio::spawn(serve(socket, Arc::clone(&asked)));
+        let (sender, mut reports) = mpsc::channel(16);
+        let kept = folder.path().join("names.json");
+        let mut resolver = Resolver::new(&conf, kept, sender).unwrap();
+        let mut wanted = names("a", "evil.test", 300);
+        wanted.extend(names("b", "z.test", 1));
+        assert!(resolver.want(&wanted).is_empty());
+        let (name, answer) = reports.recv().await.unwrap();
+        assert_eq!((name.as_str(), answer.addresses.len()), ("n0000.z.test", 1));
+        let asked = asked.lock().unwrap().len();
+        assert!(asked <= 32, "{asked}");
+    }
+
+    #[tokio::test]
+    async fn of_a_namespace_a_thousand_names_are_looked_up() {
+        let (sender, _reports) = mpsc::channel(1);
+        let folder = tempfile::tempdir().unwrap();
+        let kept = folder.path().join("names.json");
+        let mut resolver = Resolver::new(Path::new("/nowhere"), kept, sender).unwrap();
+        let mut wanted = names("a", "evil.test", 1_001);
+        wanted.extend(names("b", "z.test", 1));
+        let too_many = resolver.want(&wanted);
+        let [(name, answer)] = &too_many[..] else { panic!("{too_many:?}") };
+        assert_eq!(name.as_str(), "n1000.evil.test");
+        assert!(answer.failure.as_ref().unwrap().contains("namespace a"), "{answer:?}");
+        assert_eq!(resolver.tasks.len(), 1_001);
+        // One that is looked up already stays so, wherever new ones stand.
+        wanted.extend(names("a", "a.test", 1));
+        let too_many = resolver.want(&wanted);
+        let too_many = too_many.iter().map(|(name, _)| name.as_str());
+        assert_eq!(too_many.collect::<Vec<_>>(), ["n0000.a.test", "n1000.evil.test"]);
+        wanted.retain(|name, _| name.as_str() != "n0001.evil.test");
+        let too_many = resolver.want(&wanted);
+        assert_eq!(too_many.len(), 1, "there is room for one more");
     }
 }

@@ -9,7 +9,7 @@ impl Controller {
     pub(super) fn take_reports(&mut self, reports: Vec<Report>) {
         // A report may have been under way when its name was no longer wanted.
         for (name, answer) in reports {
-            if self.external_names.contains(&name) {
+            if self.external_names.contains_key(&name) {
                 self.answers.put(name, answer);
             }
         }
@@ -33,6 +33,6 @@ impl Controller {
     }
 
     pub(super) fn lacks_answers(&self) -> bool {
-        self.external_names.iter().any(|name| self.world.answer_for(name).is_none())
+        self.external_names.keys().any(|name| self.world.answer_for(name).is_none())
     }
 }

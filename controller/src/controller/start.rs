@@ -24,7 +24,7 @@ use oxigress_supervisor::runtime::arrival::Arrival;
 use oxigress_telemetry::Telemetry;
 use oxigress_translate::pace::{Pace, answers::Answers};
 use oxigress_translate::{Options, ReferenceIndex, Reviews, Translator};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -73,7 +73,7 @@ pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
         is_incomplete: false,
         applied_at: None,
         resolver,
-        external_names: BTreeSet::new(),
+        external_names: BTreeMap::new(),
         answers: Answers::default(),
         conf_input: runtime.file(conf_input::FILE),
         answers_by: None,

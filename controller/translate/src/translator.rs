@@ -216,10 +216,11 @@ impl Translator {
         &self.snapshot
     }
 
-    /// The DNS names that the snapshot depends on, if they are others than when this was last asked.
-    pub fn take_external_names(&mut self) -> Option<BTreeSet<DnsName>> {
+    /// The DNS names that the snapshot depends on, each with the namespace that looks it up, if they are others than when this
+    /// was last asked.
+    pub fn take_external_names(&mut self) -> Option<BTreeMap<DnsName, Name>> {
         let is_new = std::mem::take(&mut self.is_new_external_names);
-        is_new.then(|| self.external_names.rights().cloned().collect())
+        is_new.then(|| self.namespaces_of_names())
     }
 
     /// The TCP and UDP listeners, if they are others than when this was last asked.

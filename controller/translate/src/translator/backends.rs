@@ -69,11 +69,7 @@ impl Translator {
 
     /// The server of a URL.
     pub(super) fn resolve_url(&mut self, world: &World, id: BackendId) {
-        let users = self.urls.rights_from(&(id.clone(), Key::new("", "")));
-        let users = users.take_while(|(url, _)| *url == id);
-        let users = users.map(|(_, key)| ObjectRef::new(Kind::Ingress, key.clone()));
-        let routes = self.gateways.urls.get(&id).into_iter().flatten().cloned();
-        let users: Vec<_> = users.chain(routes).collect();
+        let users: Vec<_> = self.users_of_url(&id).collect();
         let url = url::behind(&id).filter(|_| !users.is_empty());
         let Some((external, port)) = url else { return self.drop_backend(id) };
         let resolved = backend::resolve_url(world, &self.options, &external, port);
@@ -86,6 +82,31 @@ impl Translator {
         self.notes.set(Part::Backend(id.clone()), notes);
         self.put_external_name(&id, resolved.name);
         self.put_backend(&id, Some((Backend::default(), resolved.endpoints)));
+    }
+
+    /// The Ingresses and routes whose policies name a URL.
+    fn users_of_url(&self, id: &BackendId) -> impl Iterator<Item = ObjectRef> {
+        let users = self.urls.rights_from(&(id.clone(), Key::new("", "")));
+        let users = users.take_while(move |(url, _)| url == id);
+        let users = users.map(|(_, key)| ObjectRef::new(Kind::Ingress, key.clone()));
+        users.chain(self.gateways.urls.get(id).into_iter().flatten().cloned())
+    }
+
+    /// The DNS names that backends stand for, each with the namespace in whose turn it is looked up: of those that name it the
+    /// one that names the fewest, so nobody makes the names of another one wait behind many of its own.
+    pub(super) fn namespaces_of_names(&self) -> BTreeMap<DnsName, Name> {
+        let mut counts: BTreeMap<Name, usize> = BTreeMap::new();
+        let mut names = Vec::new();
+        for name in self.external_names.rights() {
+            let namespaces = self.users_of(name);
+            namespaces.iter().for_each(|of| *counts.entry(of.clone()).or_default() += 1);
+            names.push((name.clone(), namespaces));
+        }
+        let least = |namespaces: BTreeSet<Name>| {
+            namespaces.into_iter().min_by_key(|namespace| counts.get(namespace).copied())
+        };
+        let names = names.into_iter();
+        names.map(|(name, namespaces)| (name, least(namespaces).unwrap_or_default())).collect()
     }
 
     /// Reads the backends that are touched, and those that are over their namespace's limit since, or no more.
@@ -188,14 +209,10 @@ impl Translator {
     /// The namespaces that pay for the backends whose endpoints come from a name, and those that name it in URLs.
     pub fn users_of(&self, name: &DnsName) -> BTreeSet<Name> {
         let users = |id: &BackendId| -> Vec<Name> {
-            if url::behind(id).is_none() {
-                return vec![spec::payer_of(id)];
+            match url::behind(id) {
+                None => vec![spec::payer_of(id)],
+                Some(_) => self.users_of_url(id).map(|user| user.key.namespace).collect(),
             }
-            let of_ingresses = self.urls.rights_from(&(id.clone(), Key::new("", "")));
-            let of_ingresses = of_ingresses.take_while(|(url, _)| url == id).map(|(_, key)| key);
-            let routes = self.gateways.urls.get(id).into_iter().flatten();
-            let keys = of_ingresses.chain(routes.map(|route| &route.key));
-            keys.map(|key| key.namespace.clone()).collect()
         };
         self.external_names.by(name).flat_map(users).collect()
     }
@@ -289,5 +306,48 @@ impl Used<'_> {
             notes.push((object, lack.note("requests that no Ingress takes get 404")));
         }
         notes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Options;
+    use crate::testing::world;
+
+    const CLASS: &str = "{apiVersion: networking.k8s.io/v1, kind: IngressClass, metadata: {name: nginx}, \
+         spec: {controller: k8s.io/ingress-nginx}}\n";
+
+    /// A Service that stands for a name, and an Ingress that leads to it and asks an auth server.
+    fn external(namespace: &str, name: &str, server: &str) -> String {
+        format!(
+            "---\n{{apiVersion: v1, kind: Service, metadata: {{name: {name}, namespace: {namespace}}}, \
+             spec: {{type: ExternalName, externalName: {name}.test, ports: [{{port: 80}}]}}}}\n---\n\
+             {{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {{name: {name}, \
+             namespace: {namespace}, annotations: {{nginx.ingress.kubernetes.io/auth-url: \
+             'http://{server}.test'}}}}, spec: {{ingressClassName: nginx, rules: [\
+             {{host: {name}.{namespace}, http: {{paths: [{{path: /, pathType: Prefix, backend: \
+             {{service: {{name: {name}, port: {{number: 80}}}}}}}}]}}}}]}}}}\n"
+        )
+    }
+
+    #[test]
+    fn a_name_is_looked_up_in_the_turn_of_who_names_the_fewest() {
+        let all = [
+            CLASS.to_owned(),
+            external("a", "shared", "auth"),
+            external("a", "own", "auth"),
+            external("b", "shared", "auth"),
+        ];
+        let world = world(&all.concat());
+        let mut translator = Translator::new(Options::default());
+        let mut changed = Changed::default();
+        changed.ingresses.extend(world.ingresses.keys().cloned());
+        changed.services.extend(world.services.keys().cloned());
+        translator.update(&world, &changed);
+        let names = translator.take_external_names().unwrap();
+        let names: Vec<_> = names.iter().map(|(name, of)| (name.as_str(), of.as_str())).collect();
+        assert_eq!(names, [("auth.test", "b"), ("own.test", "a"), ("shared.test", "b")]);
+        assert!(translator.take_external_names().is_none());
     }
 }
