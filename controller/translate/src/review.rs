@@ -7,20 +7,19 @@
 //! Rejected: translating a copy of the world, which costs in proportion to the cluster.
 
 mod certificates;
+mod hosts;
+mod paths;
 mod routes;
 mod sets;
 
 use crate::Reviews;
 use crate::Translator;
-use crate::age::Age;
 use crate::backend;
 use crate::backend::Usage;
 use crate::backend_ref::BackendRef;
-use crate::host::alias::Alias;
-use crate::host::aliases;
 use crate::host::certificate;
 use crate::host::merge;
-use crate::host::owner::{self, HostOwnership, HostView, OwnerDecision, ServedFrom};
+use crate::host::owner::HostView;
 use crate::ingress::class;
 use crate::ingress::class::Choice;
 use crate::ingress::inspect;
@@ -240,54 +239,6 @@ impl Translator {
         Ok(())
     }
 
-    /// The same path of a host, whatever its type, may stand in one Ingress that is no canary. Who already serves it
-    /// keeps it, also if a younger one names it too.
-    fn check_overlap(
-        &self,
-        world: &World,
-        ingress: &Ingress,
-        claims: &Claims,
-        outcome: &mut ReviewOutcome,
-    ) -> Result<(), String> {
-        let name = format!("{}/canary", self.options.annotations_prefix);
-        let says_canary = |ingress: &Ingress| ingress.annotations.contains_key(&name);
-        let older_self = self.claims.get(&claims.key);
-        let was_canary = older_self.is_some_and(|old| old.canary().is_some());
-        let mut others = BTreeSet::new();
-        for (host, paths) in claims.hosts.iter() {
-            let paths: BTreeSet<&str> = paths.iter().map(|claim| claim.path.as_str()).collect();
-            let had_paths = older_self.into_iter().flat_map(|old| old.claims_on(host));
-            let had_paths: BTreeSet<&str> = had_paths.map(|claim| claim.path.as_str()).collect();
-            for other in self.claims_on(host).into_iter().filter(|other| other.key != claims.key) {
-                others.insert(&other.key);
-                let is_older = (claims.created, &claims.key) < (other.created, &other.key);
-                // What it had as a canary it has not had before others.
-                let is_own = other.key.namespace == claims.key.namespace;
-                let had = |path: &&str| had_paths.contains(path) && (is_own || !was_canary);
-                let is_taken = |path: &&str| paths.contains(path) && !(is_older && had(path));
-                let theirs = other.claims_on(host).iter();
-                let Some(path) = theirs.map(|claim| claim.path.as_str()).find(is_taken) else {
-                    continue;
-                };
-                // The second Ingress of a rollout that is not under way says `canary: "false"`. A canary of another namespace joins
-                // no path, and without one the older Ingress has it.
-                let is_rollout = (is_own || claims.canary().is_some() || !is_older)
-                    && (says_canary(ingress)
-                        || world.ingresses.get(&other.key).is_some_and(|other| says_canary(other)));
-                if !is_rollout {
-                    return Err(format!(
-                        "host {:?} and path {:?} is already defined in ingress {}: use another path, or annotate a canary",
-                        host.as_str(),
-                        shorten(path),
-                        other.key
-                    ));
-                }
-            }
-        }
-        outcome.compared += others.len();
-        Ok(())
-    }
-
     /// What would be said of it if it were the only one.
     fn merge_alone(&self, claims: &Claims) -> Vec<Note> {
         // A canary is nothing without its main Ingress.
@@ -304,96 +255,6 @@ impl Translator {
         let Translator { settings, common, spec_owners, options, .. } = self;
         let options = (options, self.unnamed_route.as_ref());
         merge::merge(host, host, view, (settings, common), spec_owners, options)
-    }
-
-    /// The claims on a host if it had these, which may stand in the place of its own.
-    fn claims_among<'c>(&'c self, host: &HostPattern, claims: &'c Claims) -> Vec<&'c Claims> {
-        let mut all = self.claims_on(host);
-        all.retain(|other| other.key != claims.key);
-        if claims.hosts.contains_key(host) {
-            let at = all.partition_point(|other| other.age() < claims.age());
-            all.insert(at, claims);
-        }
-        all
-    }
-
-    /// What of it has no effect, or may not have one, since hosts belong to other namespaces. What its hosts come to, too, if they
-    /// are merged: without that nothing is said about settings.
-    fn check_ownership(&self, claims: &Claims, merges: bool) -> (Vec<Note>, Merged) {
-        let mode = self.options.host_ownership;
-        let (mut notes, mut merged) = (Vec::new(), Merged::new());
-        if mode == HostOwnership::Shared {
-            return (notes, merged);
-        }
-        let aliases = claims.hosts.keys().flat_map(|host| {
-            let view = HostView::of_claims(
-                mode,
-                &self.claims_among(host, claims),
-                self.gateway_claims.get(host),
-            );
-            let own = aliases::of(host, &view.owner).into_iter();
-            own.filter(|new| new.age.key == claims.key).map(|new| (new, host.clone()))
-        });
-        let own: Vec<(Alias, HostPattern)> = aliases.collect();
-        let names = claims.hosts.keys().chain(own.iter().map(|(alias, _)| &alias.host));
-        for host in names.collect::<BTreeSet<_>>() {
-            let mut aliases = self.aliases_onto(host);
-            aliases.retain(|(alias, _)| alias.age.key != claims.key);
-            let onto = own.iter().filter(|(alias, _)| alias.host == *host);
-            aliases.extend(onto.map(|(alias, source)| (alias, source)));
-            aliases.sort();
-            let decided = owner::decide(
-                mode,
-                host,
-                &self.claims_among(host, claims),
-                &aliases,
-                self.gateway_claims.get(host),
-            );
-            let lost = self.take_over(host, &decided, claims);
-            notes.extend(lost.or_else(|| self.take_default_host(host, claims)));
-            notes.extend(self.take_hosts_below(host, claims));
-            let mut refusals = decided.notes;
-            if let ServedFrom::Claims(view) = &decided.served_from
-                && claims.hosts.contains_key(host)
-                && merges
-            {
-                let of_host = self.merge_one(host, view);
-                refusals.extend(of_host.refusals.iter().cloned());
-                merged.insert(host.clone(), of_host.notes);
-            }
-            let about = refusals.into_iter().filter(|(key, _)| *key == claims.key);
-            notes.extend(about.map(|(_, note)| note));
-        }
-        (notes, merged)
-    }
-
-    /// An old Ingress that names a new host would be its oldest, or the one that a listener leaves it to.
-    fn take_over(
-        &self,
-        host: &HostPattern,
-        decided: &OwnerDecision<'_>,
-        claims: &Claims,
-    ) -> Option<Note> {
-        let is_oldest = || decided.by.as_ref().is_some_and(|by| by.key == claims.key);
-        let before = match decided.kind {
-            Kind::Gateway => self.successor(host, decided.kind).filter(|(age, _)| {
-                claims.canary().is_none() && claims.age().borrowed() < age.borrowed()
-            }),
-            _ if is_oldest() => {
-                let OwnerDecision { by, kind, .. } = self.decide_owner(host);
-                by.map(|by| (by, kind))
-            }
-            _ => None,
-        };
-        let is_foreign = |(owner, _): &(Age, Kind)| owner.key.namespace != claims.key.namespace;
-        let of_set = || self.set_over(host, &claims.age()).filter(|_| is_oldest());
-        let (Age { key: owner, .. }, kind) = before.filter(is_foreign).or_else(of_set)?;
-        Some(Note::rejected(format!(
-            "{} belongs to namespace {}, whose {kind} {owner} names it; this Ingress is older and would take it over: name the \
-             host in a new Ingress",
-            owner::words_of(host),
-            owner.namespace
-        )))
     }
 
     /// What others have to do with it: those on its hosts, its Services, its certificates.

@@ -10,9 +10,18 @@ pub const MAX_COPIED_RULES: usize = 50_000;
 
 /// Who follows `host`, as its owner says.
 pub fn of(host: &HostPattern, owner: &Owner<'_>) -> BTreeSet<Alias> {
+    following(host, owner, served(host, owner))
+}
+
+/// Who would follow `host` if its owner had room for all that it says: of one that has none for them, who may follow later.
+pub fn written(host: &HostPattern, owner: &Owner<'_>) -> BTreeSet<Alias> {
+    following(host, owner, owner.aliases().map_or(&[], |(_, all)| all))
+}
+
+fn following(host: &HostPattern, owner: &Owner<'_>, all: &[HostPattern]) -> BTreeSet<Alias> {
     let aliases = owner.aliases().into_iter().flat_map(|(by, _)| {
         let entry = |alias: &HostPattern| (alias.clone(), by.age(), false);
-        served(host, owner).iter().map(entry)
+        all.iter().map(entry)
     });
     let www = owner.settings().find(|(_, settings)| settings.hosts.from_to_www);
     let www = www.and_then(|(by, _)| Some((counterpart(host)?, by.age(), true)));

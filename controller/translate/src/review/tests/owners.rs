@@ -257,3 +257,53 @@ fn an_old_canary_takes_nothing_when_it_becomes_none() {
     let old = ["namespace: evil", "age: 2020-01-01T00:00:00Z", "host: pay.test", "path: /login"];
     Fixture::new("", &world).denies("old", &old, "is already defined in ingress default/login");
 }
+
+/// An Ingress of the host `mine.test` with so many paths.
+fn with_paths(name: &str, age: &str, first: usize) -> String {
+    let path = |n: usize| {
+        format!(
+            "{{ path: /{n}, pathType: Exact, backend: {{ service: {{ name: cart, port: {{ number: 80 }} }} }} }}"
+        )
+    };
+    let paths: Vec<_> = (first..first + 9_000).map(path).collect();
+    format!(
+        "apiVersion: networking.k8s.io/v1\nkind: Ingress\n\
+         metadata: {{ name: {name}, namespace: evil, creationTimestamp: '{age}' }}\n\
+         spec: {{ ingressClassName: nginx, rules: [{{ host: mine.test, http: {{ paths: [{}] }} }}] }}",
+        paths.join(", ")
+    )
+}
+
+/// What hides an alias may be removed, and nobody is asked about that.
+#[test]
+fn an_old_ingress_does_not_take_a_host_by_an_alias_that_does_not_hold_yet() {
+    let evil = |name: &str, age: &'static str, alias: &str| {
+        let words = ["namespace: evil", "host: mine.test", age, alias];
+        ingress(name, &words[..if alias.is_empty() { 3 } else { 4 }])
+    };
+    let (first, old) = ("age: 2019-01-01T00:00:00Z", "age: 2020-01-01T00:00:00Z");
+    let victim = ["age: 2022-01-01T00:00:00Z", "host: shop.test"];
+    let hidden = [
+        ingress("shop", &victim),
+        evil("first", first, "server-alias: a.evil.test"),
+        evil("old", old, ""),
+    ];
+    let many = |n: usize| with_paths(&format!("many{n}"), "2026-01-01T00:00:00Z", n * 9_000);
+    let crowded = [hidden[0].clone(), hidden[2].clone(), many(0), many(1), many(2)];
+    let why = "belongs to namespace default";
+    let names =
+        |name: &'static str| ["namespace: evil", "host: mine.test", "path: /old", old, name];
+    for world in [&hidden[..], &crowded[..]] {
+        let fixture = Fixture::new("", world);
+        for alias in ["server-alias: shop.test", "server-alias: *.test"] {
+            fixture.denies("old", &names(alias), why);
+        }
+        fixture.admits("old", &names("server-alias: free.test"));
+        Fixture::new("--host-ownership=shared", world)
+            .admits("old", &names("server-alias: shop.test"));
+    }
+    // What holds already goes on.
+    let has_it = evil("old", old, "server-alias: shop.test");
+    let fixture = Fixture::new("", &[ingress("shop", &victim), has_it]);
+    fixture.admits("old", &names("server-alias: shop.test"));
+}
