@@ -1,16 +1,39 @@
 //! Whether an Ingress may have the paths that it asks for.
 
 use crate::Translator;
-use crate::ingress::Claims;
+use crate::ingress::{Claim, Claims};
 use crate::review::ReviewOutcome;
-use oxigress_core::model::shorten;
+use oxigress_core::model::{PathPattern, shorten};
 use oxigress_objects::World;
 use oxigress_objects::ingress::Ingress;
 use std::collections::BTreeSet;
 
+/// The paths of an Ingress on one host: as they are written, and as they are served. `/login/` and `/login` are one prefix.
+struct Paths<'c> {
+    written: BTreeSet<&'c str>,
+    served: BTreeSet<&'c PathPattern>,
+}
+
+impl<'c> Paths<'c> {
+    fn of(claims: impl Iterator<Item = &'c Claim> + Clone) -> Self {
+        Paths {
+            written: claims.clone().map(|claim| claim.path.as_str()).collect(),
+            served: claims.map(|claim| &claim.pattern).collect(),
+        }
+    }
+
+    fn writes(&self, claim: &Claim) -> bool {
+        self.written.contains(claim.path.as_str())
+    }
+
+    fn serves(&self, claim: &Claim) -> bool {
+        self.served.contains(&claim.pattern)
+    }
+}
+
 impl Translator {
     /// The same path of a host, whatever its type, may stand in one Ingress that is no canary. Who already serves it
-    /// keeps it, also if a younger one names it too.
+    /// keeps it, also if a younger one names it too, and no older one takes it by writing it otherwise.
     pub(super) fn check_overlap(
         &self,
         world: &World,
@@ -24,20 +47,21 @@ impl Translator {
         let was_canary = older_self.is_some_and(|old| old.canary().is_some());
         let mut others = BTreeSet::new();
         for (host, paths) in claims.hosts.iter() {
-            let paths: BTreeSet<&str> = paths.iter().map(|claim| claim.path.as_str()).collect();
-            let had_paths = older_self.into_iter().flat_map(|old| old.claims_on(host));
-            let had_paths: BTreeSet<&str> = had_paths.map(|claim| claim.path.as_str()).collect();
+            let paths = Paths::of(paths.iter());
+            let had = Paths::of(older_self.into_iter().flat_map(|old| old.claims_on(host)));
             for other in self.claims_on(host).into_iter().filter(|other| other.key != claims.key) {
                 others.insert(&other.key);
                 let is_older = (claims.created, &claims.key) < (other.created, &other.key);
                 // What it had as a canary it has not had before others.
                 let is_own = other.key.namespace == claims.key.namespace;
-                let had = |path: &&str| had_paths.contains(path) && (is_own || !was_canary);
-                let is_taken = |path: &&str| paths.contains(path) && !(is_older && had(path));
-                let theirs = other.claims_on(host).iter();
-                let Some(path) = theirs.map(|claim| claim.path.as_str()).find(is_taken) else {
-                    continue;
+                let keeps = is_older && (is_own || !was_canary);
+                let is_taken = |claim: &&Claim| {
+                    let by_text = paths.writes(claim) && !(keeps && had.writes(claim));
+                    // A younger one is not served there, and told.
+                    let by_pattern = is_older && paths.serves(claim);
+                    by_text || by_pattern && !(keeps && had.serves(claim))
                 };
+                let Some(taken) = other.claims_on(host).iter().find(is_taken) else { continue };
                 // The second Ingress of a rollout that is not under way says `canary: "false"`. A canary of another namespace joins
                 // no path, and without one the older Ingress has it.
                 let is_rollout = (is_own || claims.canary().is_some() || !is_older)
@@ -47,7 +71,7 @@ impl Translator {
                     return Err(format!(
                         "host {:?} and path {:?} is already defined in ingress {}: use another path, or annotate a canary",
                         host.as_str(),
-                        shorten(path),
+                        shorten(&taken.path),
                         other.key
                     ));
                 }

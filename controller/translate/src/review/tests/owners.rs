@@ -307,3 +307,28 @@ fn an_old_ingress_does_not_take_a_host_by_an_alias_that_does_not_hold_yet() {
     let fixture = Fixture::new("", &[ingress("shop", &victim), has_it]);
     fixture.admits("old", &names("server-alias: shop.test"));
 }
+
+/// Serving compares patterns: a slash at the end of a prefix has no meaning.
+#[test]
+fn an_old_ingress_takes_no_path_of_another_namespace_by_writing_it_otherwise() {
+    let world = [
+        ingress("first", &["host: pay.test", "path: /api", "age: 2019-01-01T00:00:00Z"]),
+        ingress("login", &["host: pay.test", "path: /login", "age: 2022-01-01T00:00:00Z"]),
+        ingress("root", &["host: pay.test", "path: /", "age: 2022-01-01T00:00:00Z"]),
+    ];
+    let fixture = Fixture::new("", &world);
+    let words =
+        |path: &'static str, age: &'static str| ["namespace: evil", age, path, "host: pay.test"];
+    let (old, young) = ("age: 2020-01-01T00:00:00Z", "age: 2025-01-01T00:00:00Z");
+    for path in ["path: /login/", "path: /login//", "path: //"] {
+        fixture.denies("old", &words(path, old), "is already defined in ingress default/");
+        fixture.admits("young", &words(path, young));
+    }
+    fixture.admits("old", &[&words("path: /login/", old)[..], &["type: Exact"]].concat());
+    // Who has the path goes on, whatever has come since, and an exact path is not all below it.
+    let had = |kind| [&words("path: /login/", old)[..], &[kind]].concat();
+    let fixture = Fixture::new("", &[&world[..], &[ingress("old", &had("type: Prefix"))]].concat());
+    fixture.admits("old", &had("type: Prefix"));
+    let fixture = Fixture::new("", &[&world[..], &[ingress("old", &had("type: Exact"))]].concat());
+    fixture.denies("old", &had("type: Prefix"), "is already defined in ingress default/login");
+}
