@@ -167,12 +167,18 @@ impl Sides {
     }
 }
 
-/// The namespace of a host's owner, where that counts.
-pub fn owner_of(options: &Options, beside: &Beside<'_>, place: &Place<'_>) -> Option<Name> {
+/// The namespace of the owner of a host's sessions, where that counts. Whoever names the host later than the eldest route there
+/// closes nothing.
+pub fn owner_of_sessions(
+    options: &Options,
+    beside: &Beside<'_>,
+    place: &Place<'_>,
+) -> Option<Name> {
     let named = (beside.owner)(&place.at.host);
-    let owner = Owner::of(named.as_ref(), place);
-    let counts = options.host_ownership != HostOwnership::Shared;
-    owner.filter(|_| counts).map(|owner| owner.namespace.into())
+    let owner = Owner::of(named.as_ref(), place)
+        .filter(|_| options.host_ownership != HostOwnership::Shared)?;
+    let eldest = place.eldest.filter(|eldest| order(eldest) < (owner.created, owner.key));
+    Some(eldest.map_or(owner.namespace, |eldest| eldest.1.namespace.as_str()).into())
 }
 
 /// The namespace of the Ingress that named a host before any listener and route, where Ingresses are served.

@@ -182,7 +182,7 @@ fn owner_of(
     };
     let eldest = ages(true).or_else(|| ages(false));
     let parents = &BTreeSet::new();
-    merge::owner_of(options, beside, &Place { at: &asked.at, parents, eldest })
+    merge::owner_of_sessions(options, beside, &Place { at: &asked.at, parents, eldest })
 }
 
 /// Ingresses have hosts on the same port and address.

@@ -180,11 +180,17 @@ impl Translator {
         age: &Age,
         new: Kind,
     ) -> Option<Loss> {
+        let of = Lost::Sessions(place.clone());
+        // Whose listener's host it is that has not been written there.
+        let named = place.host.as_ref().filter(|host| **host != HostPattern::default_host());
+        let named = named.and_then(|host| Some((host, self.loser(host)?)));
+        if let Some((host, (owner, kind))) = named.filter(|(_, (by, _))| age.takes_from(by)) {
+            return Some(Loss { of, why: why(host, (&owner.key, kind), new) });
+        }
         let id = self.route_of_session(place)?;
         let created = world.gateway_api.routes.get(&id)?.meta.created;
         let is_older = age.borrowed() < (created, &id.key);
         let is_lost = is_older && id.key.namespace != age.key.namespace;
-        let of = Lost::Sessions(place.clone());
         let why = || {
             format!(
                 "the sessions of {place} belong to namespace {}, whose {id} has them; this {new} is older and would take them \

@@ -162,3 +162,25 @@ fn a_wildcard_has_no_sessions_of_hosts_that_older_routes_of_others_name() {
     bench.see([(id, None)]);
     assert_eq!(bench.has_sessions("tcp/8443/pay.test"), None);
 }
+
+/// A name that somebody writes later, on whatever port, closes nothing of what routes have by their listeners.
+#[test]
+fn a_young_name_closes_no_sessions_that_a_route_has_by_its_listener() {
+    let mut bench = bench("All");
+    let listener = |name: &str, port: u16, protocol: &str, host: &str| {
+        json!({"name": name, "port": port, "protocol": protocol, "hostname": host, "tls": {"mode": "Passthrough"},
+            "allowedRoutes": {"namespaces": {"from": "All"}}})
+    };
+    let listeners =
+        json!([listener("http", 80, "HTTP", ""), listener("tls", 8_443, "TLS", "app.shop.test")]);
+    let spec = json!({"gatewayClassName": "c", "listeners": listeners});
+    let id = ObjectRef::new(Kind::Gateway, Key::new("infra", "g0"));
+    bench.see([(id, Some(Object::Gateway(resource(0, spec))))]);
+    let named = |created| route(Kind::HTTPRoute, "evil", created, &["app.shop.test"]);
+    bench.see([route(Kind::TLSRoute, "shop", 20, &["*.shop.test"]), named(30)]);
+    assert_eq!(bench.has_sessions("tcp/8443/app.shop.test"), Some("shop"));
+    assert_eq!(bench.refusal(Kind::TLSRoute, "shop"), None);
+    bench.see([named(10)]);
+    assert_eq!(bench.has_sessions("tcp/8443/app.shop.test"), Some(""), "closed: an older name");
+    assert_eq!(bench.refusal(Kind::TLSRoute, "shop"), Some("HostnameConflict"));
+}
