@@ -118,7 +118,9 @@ impl Translator {
             _ => None,
         };
         let is_foreign = |(owner, _): &(Age, Kind)| owner.key.namespace != claims.key.namespace;
-        let of_set = || self.set_over(host, &claims.age()).filter(|_| is_oldest());
+        // A listener leaves the host to it.
+        let is_heir = || decided.kind == Kind::Gateway && claims.canary().is_none();
+        let of_set = || self.set_over(host, &claims.age()).filter(|_| is_oldest() || is_heir());
         let (Age { key: owner, .. }, kind) = before.filter(is_foreign).or_else(of_set)?;
         Some(Note::rejected(format!(
             "{} belongs to namespace {}, whose {kind} {owner} names it; this Ingress is older and would take it over: name the \

@@ -332,3 +332,43 @@ fn an_old_ingress_takes_no_path_of_another_namespace_by_writing_it_otherwise() {
     let fixture = Fixture::new("", &[&world[..], &[ingress("old", &had("type: Exact"))]].concat());
     fixture.denies("old", &had("type: Prefix"), "is already defined in ingress default/login");
 }
+
+const CLASS_OF_GATEWAYS: &str = "apiVersion: gateway.networking.k8s.io/v1\nkind: GatewayClass\nmetadata: { name: oxigress }\n\
+                                 spec: { controllerName: oxigress.io/gateway-controller }";
+
+/// A Gateway of the namespace `infra`, of 2019, with these listeners for routes of all namespaces.
+fn gateway(listeners: &[&str]) -> String {
+    let open =
+        |one: &&str| format!("{{ {one}, allowedRoutes: {{ namespaces: {{ from: All }} }} }}");
+    let listeners: Vec<_> = listeners.iter().map(open).collect();
+    format!(
+        "{CLASS_OF_GATEWAYS}\n---\napiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\n\
+         metadata: {{ name: web, namespace: infra, creationTimestamp: '2019-01-01T00:00:00Z' }}\n\
+         spec: {{ gatewayClassName: oxigress, allowedListeners: {{ namespaces: {{ from: All }} }}, listeners: [{}] }}",
+        listeners.join(", ")
+    )
+}
+
+/// A Gateway that names the host too owns it, and leaves it to the Ingress.
+#[test]
+fn an_old_ingress_newly_names_no_host_that_a_set_of_others_and_a_gateway_have() {
+    let set = "apiVersion: gateway.networking.k8s.io/v1\nkind: ListenerSet\n\
+               metadata: { name: set, namespace: victim, creationTimestamp: '2022-01-01T00:00:00Z' }\n\
+               spec: { parentRef: { name: web, namespace: infra }, \
+               listeners: [{ name: l, port: 8080, protocol: HTTP, hostname: app.victim.test }] }";
+    let world = [
+        gateway(&["name: l, port: 80, protocol: HTTP, hostname: app.victim.test"]),
+        set.to_owned(),
+    ];
+    let words = |age| ["namespace: evil", age, "host: app.victim.test"];
+    let (old, young) = (words("age: 2020-01-01T00:00:00Z"), words("age: 2025-01-01T00:00:00Z"));
+    let fixture = Fixture::new("", &world);
+    fixture.denies(
+        "old",
+        &old,
+        "belongs to namespace victim, whose ListenerSet victim/set names it",
+    );
+    fixture.admits("old", &[&old[..], &["canary: true", "canary-weight: 5"]].concat());
+    fixture.admits("young", &young);
+    Fixture::new("", &[&world[..], &[ingress("old", &old)]].concat()).admits("old", &old);
+}
