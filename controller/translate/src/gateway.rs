@@ -159,6 +159,8 @@ pub struct Beside<'a> {
     pub touched: &'a BTreeSet<HostPattern>,
     /// The hosts that routes and listeners of Gateways name.
     pub named: &'a BTreeMap<HostPattern, GatewayClaim>,
+    /// The wildcards of which TLS is passed through as Ingresses say, each with the age of these.
+    pub passed: &'a BTreeMap<HostPattern, Age>,
     /// By which object a host is whose.
     pub owner: &'a dyn Fn(&HostPattern) -> Option<HostOwner>,
 }

@@ -111,6 +111,8 @@ pub struct Translator {
     pub(crate) gateway_claims: BTreeMap<HostPattern, GatewayClaim>,
     /// The hosts of listeners of ListenerSets, each with the sets.
     pub(crate) hosts_of_sets: BTreeMap<HostPattern, BTreeSet<Age>>,
+    /// The hosts that routes name, or no longer name, since certificates were last chosen.
+    named_anew: BTreeSet<HostPattern>,
     /// The oldest route without host names: no younger Ingress says how TLS is spoken with clients that name no known host.
     pub(crate) unnamed_route: Option<GatewayClaim>,
     pub(crate) new_statuses: BTreeMap<ObjectRef, Option<Wanted>>,
@@ -163,6 +165,7 @@ impl Translator {
             listener_rules: BTreeMap::new(),
             gateway_claims: BTreeMap::new(),
             hosts_of_sets: BTreeMap::new(),
+            named_anew: BTreeSet::new(),
             unnamed_route: None,
             new_statuses: BTreeMap::new(),
             offered_bundles: Relation::default(),

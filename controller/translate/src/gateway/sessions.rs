@@ -161,6 +161,7 @@ impl Sessions {
         }
         close(options, gateways, built);
         wide.keep(options, beside, listeners, built);
+        kept::keep_from_ingresses(options, beside, built);
     }
 }
 

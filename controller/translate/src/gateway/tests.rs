@@ -6,6 +6,7 @@ mod https;
 mod known;
 mod policies;
 mod sessions;
+mod wildcards;
 
 use super::work::{self, Step};
 use crate::testing::options;

@@ -45,6 +45,11 @@ impl Translator {
         let has_it = self.above.get(wildcard).is_some_and(|above| above.is_by(age));
         let below = self.below.get(wildcard).filter(|_| !has_it)?;
         let lost = below.iter().take(MOST_BELOW).find_map(|host| {
+            if let Some(route) = self.route_alone(host) {
+                // Of a ListenerSet such a host is not.
+                let is_lost = new == Kind::Ingress && self.is_lost_below(host, route, age);
+                return is_lost.then(|| (host, route.clone()));
+            }
             let is_younger = |(created, key): &(i64, Key)| {
                 key.namespace != age.key.namespace && age.borrowed() <= (*created, key)
             };
@@ -55,10 +60,8 @@ impl Translator {
                 return None;
             }
             let owner = self.decide_owner(host).by?;
-            let shown = self.snapshot.names.get(host);
-            let has_none = shown.is_none_or(|shown| *shown == certificate::none());
             let is_foreign = owner.key.namespace != age.key.namespace;
-            (has_none && is_foreign && *age <= owner).then_some((host, owner))
+            (self.shows_none(host) && is_foreign && *age <= owner).then_some((host, owner))
         });
         let other = format!("name the wildcard in a new {new}");
         match lost {
@@ -72,5 +75,16 @@ impl Translator {
             )),
             None => None,
         }
+    }
+
+    /// Whether a host that a route alone names would be shown the certificate of an Ingress of this age for a wildcard, or have its TLS
+    /// passed through with that of the wildcard.
+    fn is_lost_below(&self, host: &HostPattern, route: &Age, age: &Age) -> bool {
+        age.takes_from(route) && (self.shows_none(host) || self.options.ssl_passthrough)
+    }
+
+    fn shows_none(&self, host: &HostPattern) -> bool {
+        let shown = self.snapshot.names.get(host);
+        shown.is_none_or(|shown| *shown == certificate::none())
     }
 }

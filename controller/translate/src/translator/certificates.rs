@@ -5,7 +5,7 @@ use crate::HostOwnership;
 use crate::age::Age;
 use crate::gateway::Shown;
 use crate::host::certificate;
-use crate::host::owner::{self, ServedFrom};
+use crate::host::owner::{OwnerDecision, ServedFrom};
 use crate::notes::Part;
 use oxigress_core::model::{Certificate, CertificateId, HostPattern};
 use oxigress_objects::verdict::Note;
@@ -84,7 +84,7 @@ impl Translator {
     fn certificate_by_gateway(
         &self,
         host: &HostPattern,
-        decided: &owner::OwnerDecision<'_>,
+        decided: &OwnerDecision<'_>,
         notes: &mut Vec<(ObjectRef, Note)>,
     ) -> Option<CertificateId> {
         let Shown { id, age, kind } = self.gateways.certificates.get(host)?;
@@ -110,25 +110,28 @@ impl Translator {
     fn is_below_foreign_certificate(
         &self,
         host: &HostPattern,
-        decided: &owner::OwnerDecision<'_>,
+        decided: &OwnerDecision<'_>,
     ) -> bool {
-        let Some((wildcard, by)) = host.wildcard_above().zip(decided.by.as_ref()) else {
-            return false;
-        };
+        let Some(wildcard) = host.wildcard_above() else { return false };
         let Some(above) = self.above.get(&wildcard) else { return false };
-        let is_foreign = |other: &Age| {
-            self.options.host_ownership != HostOwnership::Shared
-                && other.key.namespace != by.key.namespace
-                && other > by
+        let is_foreign = |by: &Age, other: &Age| {
+            self.options.host_ownership != HostOwnership::Shared && by.takes_from(other)
         };
-        // What is shown for a host of routes alone is its listener's.
-        self.is_named(host)
-            && [&above.by_gateway, &above.by_ingress].into_iter().flatten().any(is_foreign)
+        let all = [&above.by_gateway, &above.by_ingress];
+        match (self.route_alone(host), &decided.by) {
+            // What a listener shows for a host of routes alone is asked before.
+            (Some(by), _) => above.by_ingress.iter().any(|other| is_foreign(by, other)),
+            (None, Some(by)) if self.is_named(host) => {
+                all.into_iter().flatten().any(|other| is_foreign(by, other))
+            }
+            _ => false,
+        }
     }
 
-    /// Looks who shows certificates for the wildcards among `hosts`, and adds the hosts of Ingresses below those for which
-    /// that is somebody else than before: their own certificates depend on it.
+    /// Looks who shows certificates for the wildcards among `hosts`, and adds the hosts below those for which that is somebody else
+    /// than before: their own certificates depend on it. Adds those that routes alone name newly.
     pub(super) fn add_hosts_below(&mut self, hosts: &mut BTreeSet<HostPattern>) {
+        hosts.extend(std::mem::take(&mut self.named_anew));
         let wildcards: Vec<_> = hosts.iter().filter(|host| host.is_wildcard()).cloned().collect();
         for wildcard in wildcards {
             let now = self.certificate_above(&wildcard);
@@ -150,22 +153,15 @@ impl Translator {
         };
         let by_gateway = self.gateways.certificates.get(wildcard);
         let by_gateway = by_gateway.map(|shown| shown.age.clone());
-        // A route that names the wildcard says nothing of certificates, and its age counts for none.
-        let oldest = || match (&decided.served_from, decided.kind) {
-            (ServedFrom::Claims(view), kind) if kind != Kind::Ingress => {
-                view.owner.first().map(|first| first.age())
-            }
-            _ => decided.by.clone(),
-        };
-        let by_ingress = has_tls().then(oldest).flatten();
+        let by_ingress = has_tls().then(|| oldest_ingress(&decided)).flatten();
         let is_there = by_gateway.is_some() || by_ingress.is_some();
         is_there.then_some(CertificateAbove { by_gateway, by_ingress })
     }
 
-    /// Notes whether a host is one of an Ingress below a wildcard.
+    /// Notes whether a host below a wildcard is one of an Ingress or of a route.
     fn note_below(&mut self, host: &HostPattern) {
         let Some(wildcard) = host.wildcard_above() else { return };
-        if self.is_named(host) {
+        if self.is_named(host) || self.route_alone(host).is_some() {
             self.below.entry(wildcard).or_default().insert(host.clone());
         } else if let Some(all) = self.below.get_mut(&wildcard) {
             all.remove(host);
@@ -191,6 +187,16 @@ impl Translator {
         let notes =
             if is_named { certificate::notes_on(world, &key, is_default) } else { Vec::new() };
         self.notes.set(Part::Secret(key), notes);
+    }
+}
+
+/// The age of what Ingresses say about a host. A route that names it says nothing of that, and its age counts for none.
+pub(super) fn oldest_ingress(decided: &OwnerDecision<'_>) -> Option<Age> {
+    match (&decided.served_from, decided.kind) {
+        (ServedFrom::Claims(view), kind) if kind != Kind::Ingress => {
+            view.owner.first().map(|first| first.age())
+        }
+        _ => decided.by.clone(),
     }
 }
 

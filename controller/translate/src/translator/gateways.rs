@@ -1,6 +1,8 @@
 //! The Gateway API: built again as a whole when one of its objects, or what it depends on, changes; the delta has what differs.
 
+use super::certificates::oldest_ingress;
 use super::{BundleSource, PolicyHolder, Translator, put};
+use crate::age::Age;
 use crate::backend::spec::{BackendSpec, Override};
 use crate::gateway::{self, Beside, Built, HeldPorts, HostOwner};
 use crate::host::owner::ServedFrom;
@@ -75,12 +77,22 @@ impl Translator {
             Some(HostOwner { age: decided.by?, kind: decided.kind, is_alias, heir })
         };
         let servers = &self.snapshot.servers;
-        let named = &self.gateway_claims;
-        let beside = Beside { servers, touched: hosts, named, owner: &owner };
+        let (named, passed) = (&self.gateway_claims, &self.passed_wildcards());
+        let beside = Beside { servers, touched: hosts, named, passed, owner: &owner };
         let built = gateway::build(world, &self.options, &self.settings, &beside, &mut memo);
         let hosts = self.put_gateways(built, backends);
         self.gateway_memo = memo;
         hosts
+    }
+
+    /// The wildcards of which TLS is passed through as Ingresses say, each with the age of these.
+    fn passed_wildcards(&self) -> BTreeMap<HostPattern, Age> {
+        let all = self.snapshot.passthrough.keys().filter(|host| host.is_wildcard());
+        let entry = |host: &HostPattern| {
+            let since = oldest_ingress(&self.decide_owner(host))?;
+            Some((host.clone(), since))
+        };
+        all.filter_map(entry).collect()
     }
 
     /// Reads which hosts routes and listeners name; answers those whose Ingresses it concerns.
@@ -108,10 +120,11 @@ impl Translator {
         self.unnamed_route = unnamed;
         let old = std::mem::replace(&mut self.gateway_claims, new);
         let hosts = old.keys().chain(self.gateway_claims.keys());
-        let is_named = |host: &&HostPattern| self.is_named(host);
         let is_new = |host: &&HostPattern| old.get(*host) != self.gateway_claims.get(*host);
-        let mut all: BTreeSet<HostPattern> =
-            hosts.filter(is_new).filter(is_named).cloned().collect();
+        let hosts: BTreeSet<HostPattern> = hosts.filter(is_new).cloned().collect();
+        let (mut all, others): (BTreeSet<_>, BTreeSet<_>) =
+            hosts.into_iter().partition(|host| self.is_named(host));
+        self.named_anew.extend(others);
         all.extend(
             is_new_unnamed.then(HostPattern::default_host).filter(|host| self.is_named(host)),
         );
@@ -140,7 +153,12 @@ impl Translator {
             let is_above = |above: HostPattern| hosts.contains(&above);
             let served = self.snapshot.listener_servers.keys().map(|at| &at.host);
             let mut served = served.chain(&now.session_hosts);
+            // What is kept from a wildcard that is passed through is so wherever its routes are.
+            let mut passed = hosts.iter().filter(|_| self.options.ssl_passthrough);
             hosts.contains(&HostPattern::default_host())
+                || passed.any(|host| {
+                    self.below.contains_key(host) || self.gateway_claims.contains_key(host)
+                })
                 || served
                     .any(|host| hosts.contains(host) || host.wildcard_above().is_some_and(is_above))
         };

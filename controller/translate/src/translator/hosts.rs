@@ -56,8 +56,14 @@ impl Translator {
     }
 
     /// Whether an Ingress names a host, or one that follows it.
-    pub(super) fn is_named(&self, host: &HostPattern) -> bool {
+    pub(crate) fn is_named(&self, host: &HostPattern) -> bool {
         self.claimants.contains_key(host) || !self.aliases_onto(host).is_empty()
+    }
+
+    /// The oldest route that names a host which no Ingress names.
+    pub(crate) fn route_alone(&self, host: &HostPattern) -> Option<&Age> {
+        let (route, _) = self.gateway_claims.get(host)?.route.as_ref()?;
+        Some(route).filter(|_| !self.is_named(host))
     }
 
     /// The creation and the name of the oldest object that names a host: what [`Self::decide_owner`] decides by.

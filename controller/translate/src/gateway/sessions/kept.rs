@@ -4,15 +4,19 @@
 //! Order:   by age, as everywhere: what is named later than the wildcard stays with that.
 //! Shape:   a host that is kept has a place of its own: its sessions go to the HTTPS listener that has the host, or to Ingresses where
 //!          these are served, or are closed.
+//! Beside:  in the same way from an Ingress that has a wildcard passed through, on the port of HTTPS.
 //! Bound:   [`MAX_KEPT`] hosts that one namespace names below what another one has, on all ports: beyond, nothing is kept.
 
 use super::yields;
 use crate::gateway::host::{Wildcards, is_wide};
 use crate::gateway::isolation::Listeners;
 use crate::gateway::rank::Age;
+use crate::gateway::state::seen_port;
 use crate::gateway::{Beside, Built};
 use crate::{HostOwnership, Options};
-use oxigress_core::model::{HostPattern, ListenerHost, SessionPlace, SessionRoute, SessionWay};
+use oxigress_core::model::{
+    HostPattern, ListenerHost, SessionPlace, SessionRoute, SessionWay, StreamPort,
+};
 use oxigress_objects::Name;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -78,6 +82,30 @@ impl WidePlaces {
             }
             built.sessions.extend(kept);
         }
+    }
+}
+
+/// Keeps hosts of routes from wildcards that younger Ingresses of other namespaces have passed through: there TLS ends in nginx, which
+/// has the listener's certificate. The star of an Ingress is not for a host that another one names.
+pub fn keep_from_ingresses(options: &Options, beside: &Beside<'_>, built: &mut Built) {
+    let port = NonZeroU16::new(options.tls_port).map(|port| seen_port(options, port));
+    let Some(port) = port.filter(|_| options.host_ownership != HostOwnership::Shared) else {
+        return;
+    };
+    let mut spent: BTreeMap<(&Name, &Name), usize> = BTreeMap::new();
+    for (host, claim) in beside.named.iter().filter(|_| !beside.passed.is_empty()) {
+        let above = host.wildcard_above().and_then(|above| beside.passed.get(&above));
+        let Some(((named, _), by)) = claim.route.as_ref().zip(above) else { continue };
+        let count = spent.entry((&by.key.namespace, &named.key.namespace)).or_default();
+        if !named.takes_from(by) || beside.servers.contains_key(host) || *count >= MAX_KEPT {
+            continue;
+        }
+        *count += 1;
+        let place =
+            SessionPlace { port: StreamPort::Tcp(port), address: None, host: Some(host.clone()) };
+        let kept = SessionRoute { way: SessionWay::Http, ..SessionRoute::default() };
+        let of_place = built.sessions.entry(place).or_insert(kept);
+        of_place.yields &= of_place.way != SessionWay::Http;
     }
 }
 

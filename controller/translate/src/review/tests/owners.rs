@@ -349,6 +349,15 @@ fn gateway(listeners: &[&str]) -> String {
     )
 }
 
+/// A route of the namespace `victim`, of 2022, with what is said of its hosts.
+fn route(kind: &str, hosts: &str) -> String {
+    format!(
+        "apiVersion: gateway.networking.k8s.io/v1\nkind: {kind}\n\
+         metadata: {{ name: r, namespace: victim, creationTimestamp: '2022-01-01T00:00:00Z' }}\n\
+         spec: {{ parentRefs: [{{ name: web, namespace: infra }}], {hosts}rules: [{{}}] }}"
+    )
+}
+
 /// A Gateway that names the host too owns it, and leaves it to the Ingress.
 #[test]
 fn an_old_ingress_newly_names_no_host_that_a_set_of_others_and_a_gateway_have() {
@@ -371,4 +380,21 @@ fn an_old_ingress_newly_names_no_host_that_a_set_of_others_and_a_gateway_have() 
     fixture.admits("old", &[&old[..], &["canary: true", "canary-weight: 5"]].concat());
     fixture.admits("young", &young);
     Fixture::new("", &[&world[..], &[ingress("old", &old)]].concat()).admits("old", &old);
+}
+
+/// A route that alone names a host below has no certificate there, and no connections that are passed through.
+#[test]
+fn an_old_ingress_newly_names_no_wildcard_above_hosts_of_routes() {
+    let listeners = ["name: l, port: 443, protocol: HTTPS", "name: h, port: 80, protocol: HTTP"];
+    let world = [gateway(&listeners), route("HTTPRoute", "hostnames: [pay.shop.test], ")];
+    let words = |age| ["namespace: evil", age, "host: *.shop.test", "path: /"];
+    let (old, young) = (words("age: 2020-01-01T00:00:00Z"), words("age: 2025-01-01T00:00:00Z"));
+    for flags in ["", "--enable-ssl-passthrough"] {
+        let fixture = Fixture::new(flags, &world);
+        fixture.denies("old", &old, "host pay.shop.test belongs to namespace victim");
+        fixture.admits("young", &young);
+        fixture.admits("own", &[&["namespace: victim"], &old[1..]].concat());
+        Fixture::new(flags, &[&world[..], &[ingress("old", &old)]].concat()).admits("old", &old);
+        Fixture::new(&format!("{flags} --host-ownership=shared"), &world).admits("old", &old);
+    }
 }
