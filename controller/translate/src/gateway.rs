@@ -45,7 +45,7 @@ pub mod work;
 
 pub use frontend::authorities_of as authorities_of_clients;
 pub use gateways::{named_by, references};
-pub use host::{covers, intersection, is_wide, levels};
+pub use host::{covers, intersection, is_wide};
 pub use left::Left;
 pub use listener::MAX_LISTENERS;
 pub use memo::Memo;
@@ -78,6 +78,7 @@ use oxigress_settings::conf_input::Listener;
 use policies::RoutePolicies;
 use room::Room;
 use route::CompiledRoute;
+use sessions::SessionHolders;
 use state::GatewayState;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -91,6 +92,8 @@ pub struct Built {
     pub servers: BTreeMap<ListenerHost, Option<Server>>,
     /// Whose each of them is, where anybody's.
     pub owners: BTreeMap<ListenerHost, PlaceOwner>,
+    /// The routes that have hosts which they have not written, by these.
+    pub covered: BTreeMap<HostPattern, BTreeSet<(Age, Kind)>>,
     /// The policies that their rules name.
     pub policies: BTreeMap<PolicyId, Arc<Policies>>,
     /// The Services' ports that they lead to.
@@ -103,6 +106,8 @@ pub struct Built {
     pub sessions: BTreeMap<SessionPlace, SessionRoute>,
     /// The server names that routes ask for.
     pub session_hosts: BTreeSet<HostPattern>,
+    /// The routes that have the sessions of server names.
+    pub session_holders: SessionHolders,
     /// Ports of nginx that listeners ask for, beside those of Ingresses.
     pub ports: BTreeMap<StreamPort, Listener>,
     /// Those that nginx.conf has, also of listeners that are gone; others wait for a reload.
@@ -350,6 +355,19 @@ impl Built {
         }
         let services = route.services.iter();
         self.services.extend(services.map(|(key, service)| (key.clone(), service.clone())));
+    }
+
+    /// Notes whose a host is at its places.
+    fn note_owner(&mut self, places: &[ListenerHost], owner: Option<&PlaceOwner>) {
+        let Some(owner) = owner else { return };
+        self.owners.extend(places.iter().map(|at| (at.clone(), owner.clone())));
+        if owner.kind.is_route() && !owner.is_by_name {
+            let hosts = places.iter().map(|at| &at.host);
+            for host in hosts {
+                let of_host = self.covered.entry(host.clone()).or_default();
+                of_host.insert((owner.age.clone(), owner.kind));
+            }
+        }
     }
 
     /// Whether one of the Services that were looked at is another one now.

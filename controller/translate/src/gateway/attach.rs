@@ -1,6 +1,6 @@
 //! Which listeners a route attaches to, and what its status says of them.
 
-use super::host::{covers, intersection};
+use super::host::intersection;
 use super::memo::Memo;
 use super::protocol::Protocol;
 use super::room::{self, Room};
@@ -129,7 +129,7 @@ pub fn attach<'w>(
 }
 
 /// The Gateway by which the listeners of a parent are served.
-fn gateway_of(world: &World, parent: &ObjectRef) -> Option<Key> {
+pub fn gateway_of(world: &World, parent: &ObjectRef) -> Option<Key> {
     match parent.kind {
         Kind::ListenerSet => {
             let set = world.gateway_api.sets.get(&parent.key)?;
@@ -159,23 +159,8 @@ pub fn names(parent: &ParentRef, listener: &ListenerState<'_>) -> bool {
         && parent.port.is_none_or(|port| port == listener.spec.port)
 }
 
-/// The hosts that a route names at listeners which admit it.
-pub fn names_at<'l, 'w: 'l>(
-    route: &Route,
-    listeners: impl Iterator<Item = &'l ListenerState<'w>>,
-) -> BTreeSet<HostPattern> {
-    let hosts = hosts_of(route).unwrap_or_default();
-    let default = HostPattern::default_host();
-    let named = hosts.iter().filter(|host| **host != default);
-    let named: Vec<&HostPattern> = named.collect();
-    let all = listeners.flat_map(|listener| {
-        let is_its = |host: &&&HostPattern| covers(&listener.host, host);
-        named.iter().filter(is_its).map(|host| (*host).clone()).collect::<Vec<_>>()
-    });
-    all.collect()
-}
-
-fn hosts_of(route: &Route) -> Result<Vec<HostPattern>, Condition> {
+/// The hosts that a route is for; all requests where it names none.
+pub fn hosts_of(route: &Route) -> Result<Vec<HostPattern>, Condition> {
     if route.spec.hostnames.is_empty() {
         return Ok(vec![HostPattern::default_host()]);
     }

@@ -5,7 +5,7 @@ use super::left::Left;
 use super::protocol::Protocol;
 use super::room::Room;
 use super::state::{GatewayState, Gateways, Home, ListenerState};
-use super::{Built, attach, gateways, listener, named, spots};
+use super::{Built, attach, gateways, intersection, listener, named, spots};
 use crate::Options;
 use oxigress_core::model::{HostPattern, ListenerHost, SessionPlace};
 use oxigress_objects::gateway::{Listener, ListenerSet, ParentRef, Route};
@@ -13,6 +13,7 @@ use oxigress_objects::{Key, Kind, Name, ObjectRef, World};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::iter;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// The hosts that a route would have.
@@ -24,6 +25,36 @@ pub struct RouteHosts {
     pub covered: BTreeSet<ListenerHost>,
     /// The places of which it would have all sessions.
     pub sessions: BTreeSet<SessionPlace>,
+}
+
+impl RouteHosts {
+    /// Adds what a route would have by a listener that admits it, if nothing were in the listener's way.
+    fn add(
+        &mut self,
+        options: &Options,
+        (id, route): (&ObjectRef, &Route),
+        listener: &ListenerState<'_>,
+        addresses: &[Option<IpAddr>],
+    ) {
+        let (Some(port), default) = (listener.port, HostPattern::default_host()) else { return };
+        for name in attach::hosts_of(route).unwrap_or_default() {
+            let Some(host) = intersection(&listener.host, &name) else { continue };
+            let is_covered = host == default || host != name;
+            for address in addresses {
+                match id.kind.is_of_requests() {
+                    true if is_covered => {
+                        let at = ListenerHost::deep(port, *address, host.clone());
+                        self.covered.insert(at);
+                    }
+                    true => {}
+                    false => self.sessions.extend(listener.session_place(options, *address, &host)),
+                }
+            }
+            if host == name && host != default {
+                self.named.insert(host);
+            }
+        }
+    }
 }
 
 /// The listeners of a world.
@@ -66,6 +97,30 @@ impl<'w> Standing<'w> {
         }
         hosts
     }
+
+    /// The hosts that a route would have beside these by listeners that do not serve it now: what is in their way may be removed,
+    /// and what they lack may come, and nobody is asked about that.
+    pub fn hosts_behind(&mut self, id: &ObjectRef, route: &Route) -> RouteHosts {
+        let Standing { world, options, gateways, .. } = self;
+        let mut hosts = RouteHosts::default();
+        for parent in &route.spec.parent_refs {
+            let Some(object) = parent.object(&id.key.namespace) else { continue };
+            let gateway = attach::gateway_of(world, &object);
+            let Some(state) = gateway.and_then(|key| gateways.get_mut(&key)) else { continue };
+            let addresses = state.addresses();
+            let all = state.listeners.iter_mut().filter(|of| {
+                !of.is_serving()
+                    && of.home.is(object.kind, &object.key)
+                    && attach::names(parent, of)
+            });
+            for listener in all {
+                if attach::takes(world, id, listener) {
+                    hosts.add(options, (id, route), listener, &addresses);
+                }
+            }
+        }
+        hosts
+    }
 }
 
 /// A listener of a ListenerSet, by the set and its own name.
@@ -79,6 +134,12 @@ impl Standing<'_> {
         of_sets.map(|listener| (listener.home.key.clone(), listener.spec.name.clone())).collect()
     }
 
+    /// The addresses of the Gateway of a set.
+    fn addresses(&self, own: &OwnListeners<'_>) -> Vec<Option<IpAddr>> {
+        let gateway = own.gateway.as_ref().and_then(|key| self.gateways.get(key));
+        gateway.map(GatewayState::addresses).unwrap_or_default()
+    }
+
     /// Why a set may not be stored: a listener of another namespace's set falls, whose host is not `excepted`, or would fall as soon
     /// as nothing else is in the way of the new one, which its owner may remove unreviewed. `standing`: those that stand with the set.
     pub fn lost_by(
@@ -87,8 +148,7 @@ impl Standing<'_> {
         standing: &BTreeSet<OfSet>,
         excepted: impl Fn(&HostPattern, Home<'_>) -> bool,
     ) -> Option<String> {
-        let addresses = own.gateway.as_ref().and_then(|key| self.gateways.get(key));
-        let addresses = addresses.map(GatewayState::addresses).unwrap_or_default();
+        let addresses = self.addresses(own);
         let all = self.gateways.iter().flat_map(|(gateway, state)| {
             let meets = state.addresses().iter().any(|address| addresses.contains(address));
             let of_sets = state.accepted().filter(|one| one.home.kind == Kind::ListenerSet);
@@ -231,9 +291,13 @@ impl<'w> OwnListeners<'w> {
         })
     }
 
-    /// The hosts that a route names at the new listeners, if nothing else is in their way.
-    pub fn named_by(&self, of: &Admitted<'_>) -> BTreeSet<HostPattern> {
-        attach::names_at(of.route, of.new.iter().filter_map(|at| self.listeners.get(*at)))
+    /// The hosts that a route would have by the new listeners, if nothing else is in their way.
+    pub fn hosts_of(&self, standing: &Standing<'_>, of: &Admitted<'_>) -> RouteHosts {
+        let mut hosts = RouteHosts::default();
+        for listener in of.new.iter().filter_map(|at| self.listeners.get(*at)) {
+            hosts.add(standing.options, (of.id, of.route), listener, &standing.addresses(self));
+        }
+        hosts
     }
 
     /// What of a route is judged by the set: all of one of its own namespace, and of another one's its places at the new listeners,

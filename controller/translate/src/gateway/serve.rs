@@ -138,8 +138,7 @@ impl Serving {
         self.add_listeners(gateways, built);
         let (mut named, mut used) = (BTreeMap::new(), BTreeSet::new());
         let mut keep = |outcome: &Outcome, places: &[ListenerHost], built: &mut Built| {
-            let owner = outcome.owner.iter().cycle();
-            built.owners.extend(places.iter().cloned().zip(owner.cloned()));
+            built.note_owner(places, outcome.owner.as_ref());
             built.notes.extend(outcome.notes.iter().cloned());
             named.extend(outcome.named.iter().map(|(id, by)| (id.clone(), by.clone())));
             used.extend(outcome.used_backends.iter().cloned());

@@ -7,7 +7,10 @@
 //! Closed:  what belongs to a listener and to no route, where no Ingress is served.
 //! TLS:     endpoints of sessions that are decrypted are spoken to as their BackendTLSPolicies say.
 
+mod holders;
 mod kept;
+
+pub use holders::SessionHolders;
 
 use super::conflict::Refused;
 use super::host::specificity;
@@ -118,7 +121,7 @@ impl Sessions {
         refused: &mut Refused,
         built: &mut Built,
     ) {
-        let mut wide = kept::WidePlaces::default();
+        let (mut wide, mut holders) = (kept::WidePlaces::default(), BTreeMap::new());
         for (place, asked) in self.0 {
             built.session_hosts.extend(place.host.clone());
             let owner = owner_of(options, beside, &place, &asked);
@@ -157,11 +160,13 @@ impl Sessions {
             if !route.targets.is_empty() {
                 wide.note(&asked.at, &place, &winner.age);
             }
+            holders.insert(place.clone(), winner.age.clone());
             built.sessions.insert(place, route);
         }
         close(options, gateways, built);
         wide.keep(options, beside, listeners, built);
         kept::keep_from_ingresses(options, beside, built);
+        built.session_holders = SessionHolders::of(&built.sessions, holders);
     }
 }
 

@@ -262,7 +262,7 @@ impl<'a> Prices<'a> {
     }
 
     /// Whether one of a route's parents is a Gateway or a ListenerSet of ours.
-    fn has_gateway(&self, route: &Key, spec: &HttpRouteSpec) -> bool {
+    pub(crate) fn has_gateway(&self, route: &Key, spec: &HttpRouteSpec) -> bool {
         let mut parents =
             spec.parent_refs.iter().filter_map(|parent| parent.object(&route.namespace));
         parents.any(|parent| self.has_status(parent.kind, parent.key))

@@ -46,7 +46,7 @@ impl Translator {
             let decided = self.decide_with(host, claims, &own, false);
             // What keeps an alias from holding now may be removed, which nobody is asked about.
             let lost = self.take_over(host, &self.decide_with(host, claims, &own, true), claims);
-            notes.extend(lost.or_else(|| self.take_default_host(host, claims)));
+            notes.extend(lost.or_else(|| self.take_unwritten(host, claims)));
             notes.extend(self.take_hosts_below(host, claims));
             let mut refusals = decided.notes;
             if let ServedFrom::Claims(view) = &decided.served_from

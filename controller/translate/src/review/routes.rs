@@ -4,7 +4,7 @@ use super::ReviewOutcome;
 use crate::Reviews;
 use crate::Translator;
 use crate::age::Age;
-use crate::gateway::{PlaceOwner, RouteHosts, Standing, covers, is_wide, levels};
+use crate::gateway::{PlaceOwner, RouteHosts, Standing, covers, is_wide};
 use crate::host::owner::{self, HostOwnership};
 use crate::ingress::Claims;
 use crate::pace::price::Prices;
@@ -38,7 +38,8 @@ impl Translator {
         let prices = Prices { translator: self, world };
         if !reviews.charge(prices.of_review(id, &route.spec)) {
             outcome.warnings.push(too_often(&id.key.namespace));
-            outcome.denial = self.taken_by_name(route, stored.map(|old| &**old), &age, id.kind);
+            let stored = stored.map(|old| &**old);
+            outcome.denial = self.taken_by_name(world, route, stored, &age, id.kind);
             return outcome;
         }
         let mut standing = Standing::of(world, &self.options, Some(&self.gateways.left));
@@ -52,12 +53,15 @@ impl Translator {
             &age,
             id.kind,
         ));
+        let mut behind = self.losses(world, &standing.hosts_behind(id, route), &age, id.kind);
         // What it takes already it has taken long ago: nobody is to be kept from changing an object by what came since.
-        if let Some(stored) = stored.filter(|_| !losses.is_empty()) {
-            let old = standing.hosts_of(id, stored);
-            losses.retain(|loss| !loss.is_in(&old));
+        if let Some(stored) = stored.filter(|_| !losses.is_empty() || !behind.is_empty()) {
+            let had = standing.hosts_of(id, stored);
+            let had_behind = standing.hosts_behind(id, stored);
+            losses.retain(|loss| !loss.is_in(&had));
+            behind.retain(|loss| !loss.is_in(&had) && !loss.is_in(&had_behind));
         }
-        outcome.denial = losses.into_iter().next().map(|loss| loss.why);
+        outcome.denial = losses.into_iter().chain(behind).next().map(|loss| loss.why);
         outcome
     }
 
@@ -69,7 +73,10 @@ impl Translator {
         age: &Age,
         kind: Kind,
     ) -> Vec<Loss> {
-        let by_name = hosts.named.iter().filter_map(|host| self.taken_over(host, age, kind));
+        let by_name = hosts.named.iter().flat_map(|host| {
+            let taken = self.taken_over(host, age, kind);
+            taken.into_iter().chain(self.held_over(host, age, kind))
+        });
         let covered = hosts.covered.iter().filter_map(|at| self.covered_over(at, age, kind));
         let sessions = hosts.sessions.iter();
         let sessions = sessions.filter_map(|place| self.sessions_over(world, place, age, kind));
@@ -89,27 +96,55 @@ impl Translator {
         age: &Age,
         kind: Kind,
     ) -> Vec<Loss> {
-        if world.gateway_api.sets.is_empty() {
-            return Vec::new();
+        let mut losses: Vec<Loss> = self.losses_below(route, stored, age, kind).collect();
+        // One that it names may wait until its namespace can pay for it.
+        if !world.gateway_api.sets.is_empty() || has_set(route) {
+            losses.extend(self.losses_of_names(world, route, stored, age, kind));
         }
-        self.losses_of_names(route, stored, age, kind).collect()
+        losses
     }
 
     /// What others would lose by the names that a route has newly, wherever it attaches.
     fn losses_of_names(
+        &self,
+        world: &World,
+        route: &Route,
+        stored: Option<&Route>,
+        age: &Age,
+        kind: Kind,
+    ) -> impl Iterator<Item = Loss> {
+        // What a route of another controller names is kept from nobody.
+        let is_ours = Prices { translator: self, world }.has_gateway(&age.key, &route.spec);
+        let new = new_names(route, stored).filter_map(|name| HostPattern::parse(name).ok());
+        new.flat_map(move |host| {
+            let held = is_ours.then(|| self.held_over(&host, age, kind)).flatten();
+            self.taken_over(&host, age, kind).into_iter().chain(held)
+        })
+    }
+
+    /// What others would lose by the wildcards that a route of sessions has newly, wherever it attaches: what is in the way of a
+    /// listener may be removed, and the listener may wait. One of all names has those of listeners of sets.
+    fn losses_below(
         &self,
         route: &Route,
         stored: Option<&Route>,
         age: &Age,
         kind: Kind,
     ) -> impl Iterator<Item = Loss> {
-        let new = new_names(route, stored).filter_map(|name| HostPattern::parse(name).ok());
-        new.filter_map(move |host| self.taken_over(&host, age, kind))
+        let wild = new_names(route, stored).filter_map(|name| HostPattern::parse(name).ok());
+        let stored = stored.filter(|old| old.spec.parent_refs == route.spec.parent_refs);
+        let is_of_all = route.spec.hostnames.is_empty()
+            && stored.is_none_or(|old| !old.spec.hostnames.is_empty())
+            && has_set(route);
+        let all = wild.chain(is_of_all.then(HostPattern::default_host));
+        let all = all.filter(move |_| kind == Kind::TLSRoute);
+        all.filter_map(move |wide| self.sessions_below(&wide, age, kind))
     }
 
     /// Why a route may not be stored, told without looking at listeners.
     fn taken_by_name(
         &self,
+        world: &World,
         route: &Route,
         stored: Option<&Route>,
         age: &Age,
@@ -127,25 +162,42 @@ impl Translator {
                 too_often(&age.key.namespace)
             ));
         }
-        self.losses_of_names(route, stored, age, kind).next().map(|loss| loss.why)
+        let mut losses = self.losses_of_names(world, route, stored, age, kind);
+        losses.next().map(|loss| loss.why)
     }
 
     /// Why a route of this age may not name a host: it would be the oldest object on one of another namespace.
     pub(super) fn taken_over(&self, host: &HostPattern, age: &Age, new: Kind) -> Option<Loss> {
         let owner = self.loser(host).filter(|(owner, _)| age.takes_from(owner));
         let owner = owner.or_else(|| self.set_over(host, age));
-        let owner = owner.or_else(|| self.wildcard_over(host, age));
+        let owner = owner.or_else(|| self.unwritten_over(host, |route| age.takes_from(route)));
         let of = Lost::Named(host.clone());
         owner.map(|(owner, kind)| Loss { of, why: why(host, (&owner.key, kind), new) })
     }
 
-    /// The TLSRoute of another namespace that names a wildcard above a host, if that is younger: the host would be kept from it.
-    fn wildcard_over(&self, host: &HostPattern, age: &Age) -> Option<(Age, Kind)> {
-        levels(host).find_map(|parent| {
-            let wildcard = HostPattern::parse(&format!("*{parent}")).ok()?;
-            let (named, kind) = self.gateway_claims.get(&wildcard)?.route.clone()?;
-            (age.takes_from(&named) && kind == Kind::TLSRoute).then_some((named, kind))
-        })
+    /// Why a route of this age may not name a host: a younger route of another namespace has its sessions on some port by a wildcard
+    /// or by its listener, from which the host would be kept.
+    pub(super) fn held_over(&self, host: &HostPattern, age: &Age, new: Kind) -> Option<Loss> {
+        // What the namespace has named before is kept already, or its own.
+        let route = self.gateway_claims.get(host).and_then(|claim| claim.route.clone());
+        let own = self.loser(host).into_iter().chain(route).map(|(owner, _)| owner);
+        let own = own.filter(|owner| owner.key.namespace == age.key.namespace).min();
+        let mut all = self.gateways.session_holders.over(host).filter(|(route, _)| {
+            own.as_ref().is_none_or(|own| route < own) && age.takes_from(route)
+        });
+        let (owner, kind) = all.next()?;
+        let of = Lost::Named(host.clone());
+        Some(Loss { of, why: why(host, (&owner.key, *kind), new) })
+    }
+
+    /// A route that has a host by its listener alone, and is lost to one that writes the name.
+    fn unwritten_over(
+        &self,
+        host: &HostPattern,
+        is_lost: impl Fn(&Age) -> bool,
+    ) -> Option<(Age, Kind)> {
+        let mut all = self.gateways.covered.get(host).into_iter().flatten();
+        all.find(|(route, _)| is_lost(route)).cloned()
     }
 
     /// The youngest ListenerSet of another namespace that has a listener with this host, if that is younger: whoever names the host
@@ -220,24 +272,32 @@ impl Translator {
         Some(Loss { of: Lost::Below(wide.clone()), why })
     }
 
-    /// Why an old Ingress may not newly be for requests without a host: it would take these from routes of another namespace.
-    pub(super) fn take_default_host(&self, host: &HostPattern, claims: &Claims) -> Option<Note> {
-        let has_it = |claims: &Claims| claims.canary().is_none() && claims.hosts.contains_key(host);
-        let had_it = self.claims.get(&claims.key).is_some_and(|old| has_it(old));
-        if *host != HostPattern::default_host() || had_it || !has_it(claims) {
+    /// Why an old Ingress may not newly be for a host that routes of another namespace have without having written it: that of their
+    /// listener, or that of requests without a host. It would be the one that names it.
+    pub(super) fn take_unwritten(&self, host: &HostPattern, claims: &Claims) -> Option<Note> {
+        let age = claims.age();
+        let had_it = self.claims.get(&claims.key).is_some_and(|old| {
+            let mut aliases = self.aliases_onto(host).into_iter();
+            old.canary().is_none() && old.hosts.contains_key(host)
+                || aliases.any(|(alias, _)| alias.age.key == claims.key)
+        });
+        if had_it || claims.canary().is_some() {
             return None;
         }
-        let owners = self.gateways.owners.iter().filter(|(at, _)| at.host == *host);
-        let mut routes = owners.map(|(_, owner)| owner).filter(|owner| owner.kind.is_route());
-        let PlaceOwner { age: owner, kind, .. } = routes.find(|owner| {
-            let is_foreign = owner.age.key.namespace != claims.key.namespace;
-            is_foreign && claims.created <= owner.age.created
-        })?;
-        Some(Note::rejected(why(host, (&owner.key, *kind), Kind::Ingress)))
+        let is_unnamed = *host == HostPattern::default_host();
+        let is_lost = |route: &Age| match is_unnamed {
+            // There an Ingress is first of one age.
+            true => route.key.namespace != age.key.namespace && age.created <= route.created,
+            false => age.takes_from(route),
+        };
+        let held = self.gateways.session_holders.at(host).filter(|_| !is_unnamed);
+        let held = held.filter(|(route, _)| is_lost(route)).cloned().next();
+        let (owner, kind) = self.unwritten_over(host, is_lost).or(held)?;
+        Some(Note::rejected(why(host, (&owner.key, kind), Kind::Ingress)))
     }
 
     /// Who would lose a host to an older object that names it now: a listener loses nothing.
-    fn loser(&self, host: &HostPattern) -> Option<(Age, Kind)> {
+    pub(super) fn loser(&self, host: &HostPattern) -> Option<(Age, Kind)> {
         let decided = self.decide_owner(host);
         match decided.kind {
             Kind::Gateway => self.successor(host, decided.kind),
@@ -251,6 +311,11 @@ fn new_names<'r>(route: &'r Route, stored: Option<&Route>) -> impl Iterator<Item
     let stored = stored.filter(|old| old.spec.parent_refs == route.spec.parent_refs);
     let names = route.spec.hostnames.iter();
     names.filter(move |name| stored.is_none_or(|old| !old.spec.hostnames.contains(name)))
+}
+
+/// Whether one of its parents is a ListenerSet.
+fn has_set(route: &Route) -> bool {
+    route.spec.parent_refs.iter().any(|parent| parent.kind.as_deref() == Some("ListenerSet"))
 }
 
 /// What is said to a namespace that had too many routes reviewed.
@@ -287,7 +352,8 @@ enum Lost {
     Below(HostPattern),
 }
 
-fn why(host: &HostPattern, (owner, kind): (&Key, Kind), new: Kind) -> String {
+/// What is said to who would take a host over.
+pub(super) fn why(host: &HostPattern, (owner, kind): (&Key, Kind), new: Kind) -> String {
     format!(
         "{} belongs to namespace {}, whose {kind} {owner} names it; this {new} is older and would take it over: name the \
          host in a new {new}",

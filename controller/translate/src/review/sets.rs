@@ -130,9 +130,9 @@ impl Translator {
             let age = Age { created: route.meta.created, key: id.key.clone() };
             let hosts = standing.hosts_of(id, &own.judged(&of));
             let mut losses = self.losses(world, &hosts, &age, id.kind);
-            // Names count also where another object is in the way of the listener: its owner may remove that unreviewed.
-            let names = own.named_by(&of);
-            losses.extend(names.iter().filter_map(|host| self.taken_over(host, &age, id.kind)));
+            // Also where another object is in the way of the listener: its owner may remove that unreviewed.
+            let behind = own.hosts_of(&standing, &of);
+            losses.extend(self.losses(world, &behind, &age, id.kind));
             (id.clone(), losses)
         };
         let all: Vec<OfRoute> = routes.into_iter().map(of_route).collect();

@@ -134,7 +134,7 @@ impl Prices<'_> {
         INGRESS
             + LISTENER * self.listeners_read()
             + PLACE_OF_REVIEW * places as u64
-            + self.of_covering(id, places)
+            + self.of_covering(id, places.max(new.hostnames.len()))
     }
 
     /// What it costs that the hosts that routes name are compared with those of a route of sessions.

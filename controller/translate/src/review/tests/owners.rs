@@ -358,6 +358,52 @@ fn route(kind: &str, hosts: &str) -> String {
     )
 }
 
+/// What a route has by its listener alone is whose writes the name first.
+#[test]
+fn an_old_ingress_newly_names_no_host_that_routes_of_others_have_by_their_listener() {
+    for (listener, host, route) in [
+        (
+            "port: 80, protocol: HTTP, hostname: app.victim.test",
+            "app.victim.test",
+            route("HTTPRoute", ""),
+        ),
+        (
+            "port: 80, protocol: HTTP, hostname: '*.victim.test'",
+            "*.victim.test",
+            route("HTTPRoute", ""),
+        ),
+        (
+            "port: 80, protocol: HTTP, hostname: app.victim.test",
+            "app.victim.test",
+            route("GRPCRoute", "hostnames: ['*.victim.test'], "),
+        ),
+        (
+            "port: 8443, protocol: TLS, hostname: app.victim.test, tls: { mode: Passthrough }",
+            "app.victim.test",
+            route("TLSRoute", "hostnames: ['*.victim.test'], "),
+        ),
+    ] {
+        let gateway = gateway(&[&format!("name: l, {listener}")]);
+        let named = format!("host: {host}");
+        let words =
+            |namespace: &'static str, age: &'static str| [namespace, age, "path: /", &*named];
+        let (old, young) = ("age: 2020-01-01T00:00:00Z", "age: 2025-01-01T00:00:00Z");
+        let fixture = Fixture::new("", &[gateway.clone(), route.clone()]);
+        let why = "belongs to namespace victim, whose";
+        fixture.denies("old", &words("namespace: evil", old), why);
+        let mine = ["namespace: evil", old, "host: mine.test", "path: /"];
+        let alias = format!("server-alias: {host}");
+        fixture.denies("old", &[&mine[..], &[&*alias]].concat(), "belongs to namespace");
+        fixture.admits("young", &words("namespace: evil", young));
+        fixture.admits("own", &words("namespace: victim", old));
+        let had = ingress("old", &words("namespace: evil", old));
+        Fixture::new("", &[gateway.clone(), route.clone(), had])
+            .admits("old", &words("namespace: evil", old));
+        Fixture::new("--host-ownership=shared", &[gateway, route])
+            .admits("old", &words("namespace: evil", old));
+    }
+}
+
 /// A Gateway that names the host too owns it, and leaves it to the Ingress.
 #[test]
 fn an_old_ingress_newly_names_no_host_that_a_set_of_others_and_a_gateway_have() {

@@ -257,3 +257,177 @@ fn a_namespace_that_has_spent_its_reviews_takes_no_host() {
     fixture.spend_reviews_of("evil");
     assert_eq!(denial(&fixture, &hostless("shop", 2024, "web")), None, "another namespace");
 }
+
+/// A Gateway of the namespace `infra`, of 2019, with these listeners.
+fn with_listeners(listeners: &[&str]) -> String {
+    format!(
+        "apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\n\
+         metadata: {{ name: web, namespace: infra, creationTimestamp: '2019-01-01T00:00:00Z' }}\n\
+         spec: {{ gatewayClassName: oxigress, allowedListeners: {{ namespaces: {{ from: All }} }}, listeners: [{}] }}",
+        listeners.join(", ")
+    )
+}
+
+const ALL: &str = "allowedRoutes: { namespaces: { from: All } }";
+
+/// A route of a kind with one host name.
+fn of_kind(kind: &str, (namespace, name): (&str, &str), year: u16, host: &str) -> String {
+    let route = hostless(namespace, year, "web").replace("HTTPRoute", kind);
+    let route = route.replace("name: r,", &format!("name: {name},"));
+    route.replace("rules:", &format!("hostnames: ['{host}'], rules:"))
+}
+
+/// Who names a wildcard says nothing of who has its sessions.
+#[test]
+fn an_old_route_names_no_host_newly_that_would_be_kept_from_younger_sessions() {
+    let http = format!("{{ name: http, port: 80, protocol: HTTP, {ALL} }}");
+    let tls = |name: &str, port: u16, host: &str| {
+        format!(
+            "{{ name: {name}, port: {port}, protocol: TLS, hostname: '{host}', tls: {{ mode: Passthrough }}, {ALL} }}"
+        )
+    };
+    let web = |host: &str| {
+        let (narrow, wide) = (tls("tls", 9443, host), tls("other", 9444, ""));
+        with_listeners(&[&http, &narrow, &wide])
+    };
+    let at = |route: String, section: &str| {
+        route.replace(
+            "namespace: infra }]",
+            &format!("namespace: infra, sectionName: {section} }}]"),
+        )
+    };
+    let wild = |year, host| of_kind("TLSRoute", ("victim", "tls"), year, host);
+    let of_all = at(hostless("victim", 2022, "web").replace("HTTPRoute", "TLSRoute"), "tls");
+    let old = |namespace, year| {
+        at(of_kind("HTTPRoute", (namespace, "old"), year, "app.victim.test"), "http")
+    };
+    for (listener, others) in [
+        ("", vec![at(wild(2022, "*.victim.test"), "tls")]),
+        (
+            "",
+            vec![
+                at(wild(2022, "*.victim.test"), "tls"),
+                at(of_kind("HTTPRoute", ("victim", "http"), 2021, "*.victim.test"), "http"),
+            ],
+        ),
+        ("*.victim.test", vec![at(wild(2022, "*.test"), "tls")]),
+        ("*.victim.test", vec![of_all.clone()]),
+        ("app.victim.test", vec![of_all.clone()]),
+        ("", vec![of_all]),
+    ] {
+        let world = [&[CLASS.to_owned(), web(listener)][..], &others].concat();
+        let fixture = Fixture::new("", &world);
+        let said = denial(&fixture, &old("evil", 2020)).unwrap_or_default();
+        assert!(said.contains("namespace victim, whose TLSRoute victim/"), "{listener}: {said}");
+        assert_eq!(denial(&fixture, &old("evil", 2025)), None, "{listener}: a younger one");
+        assert_eq!(denial(&fixture, &old("victim", 2020)), None, "{listener}: its own");
+        let elsewhere = old("evil", 2020).replace("name: web,", "name: none,");
+        assert_eq!(denial(&fixture, &elsewhere), None, "{listener}: at no Gateway of ours");
+        let shared = Fixture::new("--host-ownership=shared", &world);
+        assert_eq!(denial(&shared, &old("evil", 2020)), None, "{listener}: shared");
+    }
+}
+
+/// Nobody keeps others from naming what is theirs by naming a wildcard far above it.
+#[test]
+fn a_young_wildcard_keeps_nobody_from_naming_a_host_of_its_own() {
+    let http = format!("{{ name: http, port: 80, protocol: HTTP, {ALL} }}");
+    let tls =
+        format!("{{ name: tls, port: 9443, protocol: TLS, tls: {{ mode: Passthrough }}, {ALL} }}");
+    let wide = |namespace, year, host| of_kind("TLSRoute", (namespace, "tls"), year, host);
+    let world = [CLASS.to_owned(), with_listeners(&[&http, &tls]), wide("evil", 2026, "*.test")];
+    let new = of_kind("HTTPRoute", ("shop", "new"), 2021, "app.shop.test");
+    let ingress = "apiVersion: networking.k8s.io/v1\nkind: Ingress\n\
+                   metadata: { name: shop, namespace: shop, creationTimestamp: '2019-01-01T00:00:00Z' }\n\
+                   spec: { ingressClassName: nginx, rules: [{ host: app.shop.test }] }";
+    let said = |own: &[String]| {
+        let fixture = Fixture::new("", &[&world[..], own].concat());
+        denial(&fixture, &new)
+    };
+    assert!(said(&[]).is_some());
+    assert_eq!(said(&[ingress.to_owned()]), None, "it owns the host");
+    let named = of_kind("HTTPRoute", ("shop", "r"), 2022, "app.shop.test");
+    assert_eq!(said(&[named]), None, "it is kept already");
+    assert_eq!(said(&[wide("shop", 2020, "*.shop.test")]), None, "a nearer place is its own");
+    // Where there are sets, names count wherever a route attaches, but of routes of this controller alone.
+    let set = "apiVersion: gateway.networking.k8s.io/v1\nkind: ListenerSet\nmetadata: { name: set, namespace: evil }\n\
+               spec: { parentRef: { name: web, namespace: infra }, listeners: [] }";
+    let fixture = Fixture::new("", &[&world[..], &[set.to_owned()]].concat());
+    assert_eq!(denial(&fixture, &new.replace("name: web,", "name: none,")), None);
+    assert!(denial(&fixture, &new).is_some());
+}
+
+/// What is in the way of a listener may be removed, and it may wait until its namespace can pay for it.
+#[test]
+fn an_old_route_of_sessions_names_no_wildcard_newly_above_hosts_of_others_wherever_it_attaches() {
+    let https = format!("{{ name: https, port: 443, protocol: HTTPS, {ALL} }}");
+    let set = |name: &str| {
+        format!(
+            "apiVersion: gateway.networking.k8s.io/v1\nkind: ListenerSet\n\
+             metadata: {{ name: {name}, namespace: evil, creationTimestamp: '2026-01-01T00:00:00Z' }}\n\
+             spec: {{ parentRef: {{ name: web, namespace: infra }}, listeners: [{{ name: l, port: 443, protocol: TLS, \
+             hostname: '*.test', tls: {{ mode: Passthrough }} }}] }}"
+        )
+    };
+    let flags = "--enable-ssl-passthrough";
+    let http = format!("{{ name: http, port: 80, protocol: HTTP, {ALL} }}");
+    let world = [
+        CLASS.to_owned(),
+        with_listeners(&[&https, &http]),
+        of_kind("HTTPRoute", ("shop", "pay"), 2022, "pay.shop.test"),
+    ];
+    let at_set = |host: &str| {
+        let route = of_kind("TLSRoute", ("evil", "t"), 2020, host);
+        route.replace("[{ name: web, namespace: infra }]", "[{ kind: ListenerSet, name: s2 }]")
+    };
+    let own = at_set("mine.test");
+    let of_all = own.replace("hostnames: ['mine.test'], ", "");
+    let decoy = [&world[..], &[set("decoy"), set("s2"), own.clone()]].concat();
+    let waiting = [&world[..], std::slice::from_ref(&own)].concat();
+    for world in [&decoy, &waiting] {
+        let fixture = Fixture::new(flags, world);
+        for wide in [&at_set("*.test"), &of_all] {
+            let said = denial(&fixture, wide).unwrap_or_default();
+            assert!(
+                said.contains("the sessions of pay.shop.test would come with those of"),
+                "{said}"
+            );
+        }
+        assert_eq!(denial(&fixture, &at_set("*.mine.test")), None);
+        assert_eq!(denial(&fixture, &of_all.replace("2020", "2025")), None, "a younger one");
+    }
+    // Names, too: the first set of all may wait.
+    let fixture = Fixture::new(flags, &waiting);
+    let named = at_set("pay.shop.test").replace("TLSRoute", "HTTPRoute");
+    assert!(denial(&fixture, &named).is_some_and(|said| said.contains("namespace shop")));
+    // A set is judged by the routes that it would bring, whatever is in its way.
+    let parked = [&world[..], &[set("decoy"), at_set("*.test")]].concat();
+    for (world, is_denied) in [(&parked[..], true), (&waiting[..], false)] {
+        let said = Fixture::new(flags, world).review_set(&set("s2")).denial;
+        assert_eq!(said.is_some(), is_denied, "{said:?}");
+    }
+}
+
+/// Both listeners of two Gateways with the same addresses stand, unless another one is in the way of the second.
+#[test]
+fn an_old_route_behind_a_listener_that_does_not_stand_covers_nothing_of_others_newly() {
+    let listener = |name: &str, routes: &str| {
+        format!("{{ name: {name}, port: 8080, protocol: HTTP, hostname: app.test{routes} }}")
+    };
+    let open = listener("http", &format!(", {ALL}"));
+    let web = with_listeners(&[&open]);
+    let other =
+        with_listeners(&[&listener("first", ""), &open]).replace("name: web", "name: other");
+    let world = [CLASS.to_owned(), web, other, hostless("victim", 2022, "web")];
+    let fixture = Fixture::new("", &world);
+    let at = |year| {
+        let route = hostless("evil", year, "other");
+        route.replace("namespace: infra }]", "namespace: infra, sectionName: http }]")
+    };
+    assert!(denial(&fixture, &at(2020)).is_some_and(|said| said.contains("namespace victim")));
+    assert_eq!(denial(&fixture, &at(2025)), None, "a younger one");
+    // What it has there already it goes on to have there, and nowhere else.
+    let fixture = Fixture::new("", &[&world[..], &[at(2020)]].concat());
+    assert_eq!(denial(&fixture, &at(2020)), None);
+    assert!(denial(&fixture, &hostless("evil", 2020, "web")).is_some());
+}

@@ -20,6 +20,15 @@ fn set(namespace: &str, host: &str) -> String {
     )
 }
 
+/// A set that is about to be created.
+fn new_set(namespace: &str, host: &str) -> String {
+    let created = "creationTimestamp: '2026-01-01T00:00:00Z' }";
+    set(namespace, host).replace(
+        &format!("namespace: {namespace} }}"),
+        &format!("namespace: {namespace}, {created}"),
+    )
+}
+
 fn route(namespace: &str, year: u16, parent: &str, host: &str) -> String {
     format!(
         "apiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\n\
@@ -83,7 +92,7 @@ fn a_set_brings_an_old_route_no_host_of_another_namespace() {
         let others = |year| [victim.clone(), parked(year)];
         let stored = |host: &str| [&others(2020)[..], &[set("evil", host)]].concat();
         for host in ["shop.test", "*.test", ""] {
-            let made = set("evil", host);
+            let made = new_set("evil", host);
             let why = said("", &others(2020), &made).unwrap_or_default();
             let expected = "by this ListenerSet HTTPRoute evil/r would get what it has not: host shop.test belongs to \
                             namespace victim";
@@ -215,7 +224,7 @@ fn a_set_that_admits_all_brings_an_old_route_of_a_third_namespace_no_host() {
     let by_team = "{ kind: ListenerSet, name: set, namespace: team }";
     for host in ["shop.test", "*.test"] {
         let all = "hostname: '$', allowedRoutes: { namespaces: { from: All } } }";
-        let made = set("team", host);
+        let made = new_set("team", host);
         let open = made.replace(&format!("hostname: '{host}' }}"), &all.replace('$', host));
         let others = |year| [victim.clone(), route("evil", year, by_team, "shop.test")];
         assert!(said("", &others(2020), &open).is_some(), "{host}");
