@@ -268,6 +268,12 @@ impl<'w> OwnListeners<'w> {
         self.new_ones().filter(shows).map(|listener| &listener.host)
     }
 
+    /// The hosts that new listeners name.
+    pub fn newly_named(&self) -> impl Iterator<Item = &HostPattern> {
+        let default = HostPattern::default_host();
+        self.new_ones().map(|listener| &listener.host).filter(move |host| **host != default)
+    }
+
     fn new_ones(&self) -> impl Iterator<Item = &ListenerState<'w>> {
         self.listeners.iter().zip(&self.is_new).filter_map(|(one, is_new)| is_new.then_some(one))
     }

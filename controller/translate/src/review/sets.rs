@@ -8,7 +8,7 @@
 //!          judged. So nobody makes the reviews of a set dear that does not let them in.
 
 use super::ReviewOutcome;
-use super::routes::Loss;
+use super::routes::{Loss, why};
 use crate::Reviews;
 use crate::Translator;
 use crate::age::Age;
@@ -79,8 +79,23 @@ impl Translator {
             let lost = losses.into_iter().find(|loss| !loss.is_in(&hosts))?;
             Some(format!("by this ListenerSet {id} would get what it has not: {}", lost.why))
         });
-        outcome.denial = denials.next();
+        let named = || own.newly_named().find_map(|host| self.owned_over(host, (key, set)));
+        outcome.denial = denials.next().or_else(named);
         outcome
+    }
+
+    /// Why the set of a guest may not newly name a host: its owner could not name that in an older object any more, which
+    /// [`Translator::set_over`] denies. A route that names the set wants the listener.
+    fn owned_over(&self, host: &HostPattern, (key, set): (&Key, &ListenerSet)) -> Option<String> {
+        let gateway = set.spec.gateway(&key.namespace)?;
+        let age = Home::of_set(key, set).age();
+        let (owner, kind) = self.loser(host).filter(|(owner, _)| age.takes_from(owner))?;
+        let by = ObjectRef::new(kind, owner.key.clone());
+        let object = ObjectRef::new(Kind::ListenerSet, key.clone());
+        let is_attached = self.routes_at(&object).any(|route| *route == by);
+        let has_it = self.hosts_of_sets.get(host).is_some_and(|sets| sets.contains(&age));
+        let is_lost = gateway.namespace != key.namespace && !is_attached && !has_it;
+        is_lost.then(|| why(host, (&owner.key, kind), Kind::ListenerSet))
     }
 
     /// What others would lose to the routes that name the set, and the listeners of sets that would stand; `None`: its namespace

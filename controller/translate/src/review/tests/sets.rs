@@ -436,3 +436,44 @@ fn a_set_is_charged_for_the_hosts_below_its_wildcards() {
     let price = prices.of_set_review(&set.spec);
     assert!((4_000_000..5_000_000).contains(&price), "{price}");
 }
+
+/// Its owner could not name it in an older object any more.
+#[test]
+fn an_old_set_of_a_guest_newly_names_no_host_of_another_namespace() {
+    let ingress = "apiVersion: networking.k8s.io/v1\nkind: Ingress\n\
+                   metadata: { name: shop, namespace: shop, creationTimestamp: '2021-01-01T00:00:00Z' }\n\
+                   spec: { ingressClassName: nginx, rules: [{ host: shop.test }] }";
+    let own = "{ name: own, port: 80, protocol: HTTP, hostname: mine.test }";
+    let new = |port: u16| {
+        format!("{own}, {{ name: new, port: {port}, protocol: HTTP, hostname: shop.test }}")
+    };
+    let others = |namespace| [ingress.to_owned(), set_of(namespace, 2020, own)];
+    let said = |others: &[String], set: &str| said("", others, set);
+    let why = said(&others("evil"), &set_of("evil", 2020, &new(80))).unwrap_or_default();
+    assert!(
+        why.contains("namespace shop, whose Ingress shop/shop names it; this ListenerSet"),
+        "{why}"
+    );
+    assert_eq!(said(&others("evil"), &set_of("evil", 2022, &new(80))), None, "a younger one");
+    for namespace in ["shop", "infra"] {
+        assert_eq!(
+            said(&others(namespace), &set_of(namespace, 2020, &new(80))),
+            None,
+            "{namespace}"
+        );
+    }
+    let has_it = [ingress.to_owned(), set_of("evil", 2020, &new(80))];
+    assert_eq!(said(&has_it, &set_of("evil", 2020, &new(8080))), None, "it has the host");
+    // A route that names the set wants the listener.
+    let by_set =
+        route("shop", 2021, "{ kind: ListenerSet, name: set, namespace: evil }", "shop.test");
+    let open =
+        new(80).replace("shop.test }", "shop.test, allowedRoutes: { namespaces: { from: All } } }");
+    for (parents, is_denied) in
+        [(by_set.clone(), false), (route("shop", 2021, BY_GATEWAY, "shop.test"), true)]
+    {
+        let others = [parents, set_of("evil", 2020, own)];
+        let why = said(&others, &set_of("evil", 2020, &open));
+        assert_eq!(why.is_some(), is_denied, "{why:?}");
+    }
+}
