@@ -5,13 +5,13 @@
 //! the listeners of another namespace's host would multiply what that namespace has. Several have all of it each. Where no
 //! route has a rule, it is there for a Gateway, which is the operator's.
 
-use super::item::{self, OVERHEAD, guest_of};
+use super::item::{Item, OVERHEAD};
 use super::owners::{OPERATOR, View, listener_owner};
+use super::sizes::{Copied, Sizes};
 use super::withheld::Withheld;
-use oxigress_core::model::{ListenerHost, Rule, Server};
 use oxigress_core::record::Kind;
 use oxigress_core::record::table::RecordRef;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What others than those who have caused it would count for in one record.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -32,48 +32,42 @@ impl Copies<'_> {
 }
 
 /// What stands twice in the records of listeners that are not withheld.
-pub fn of<'s>(view: &View<'s>, withheld: &Withheld) -> BTreeMap<RecordRef, Copies<'s>> {
-    let snapshot = view.snapshot;
-    let all = snapshot.listener_servers.iter().filter_map(|(at, server)| {
-        let ingresses = snapshot.servers.get(&at.host)?;
+pub fn of<'l>(
+    view: &View<'_>,
+    withheld: &Withheld,
+    sizes: &'l Sizes,
+) -> BTreeMap<RecordRef, Copies<'l>> {
+    let all = sizes.copied().filter_map(|(at, copied)| {
         let record = RecordRef { kind: Kind::Listener, key: at.to_string() };
-        let is_withheld = withheld.contains(&record.clone().into());
-        let copies = (!is_withheld).then(|| of_one(view, at, server, ingresses)).flatten()?;
-        Some((record, copies))
+        let item = Item::from(record);
+        let is_withheld = withheld.contains(&item);
+        let copies = || of_one(listener_owner(view, at).namespace, copied);
+        (!is_withheld).then(|| (item.record, copies()))
     });
     all.collect()
 }
 
-fn of_one<'s>(
-    view: &View<'s>,
-    at: &ListenerHost,
-    server: &'s Server,
-    ingresses: &'s Server,
-) -> Option<Copies<'s>> {
-    let known: HashMap<_, &Rule> = ingresses.rules.iter().map(|rule| (&rule.path, rule)).collect();
-    let (copied, own): (Vec<&Rule>, Vec<&Rule>) =
-        server.rules.iter().partition(|rule| known.get(&rule.path) == Some(rule));
-    if copied.is_empty() {
-        return None;
-    }
-    let owner = listener_owner(view, at).namespace;
-    let mut causes: BTreeSet<&str> = own.iter().map(|rule| &*rule.origin.namespace).collect();
+fn of_one<'l>(owner: &str, copied: &'l Copied) -> Copies<'l> {
+    let mut causes: BTreeSet<&str> = copied.others.iter().map(String::as_str).collect();
     causes.remove(OPERATOR);
     if causes.is_empty() {
         causes.insert(OPERATOR);
     }
     let mut copies = Copies { causes, ..Copies::default() };
-    let (of_guests, of_owner): (Vec<&Rule>, Vec<&Rule>) =
-        copied.into_iter().partition(|rule| guest_of(owner, rule).is_some());
-    for (namespace, rules) in item::guests(owner, of_guests) {
-        if !copies.causes.contains(namespace) {
-            copies.of_guests.insert(namespace, item::bytes_of(&rules) as u64);
+    if !copies.causes.contains(owner) {
+        copies.bytes_of_record = OVERHEAD;
+    }
+    for (namespace, bytes) in &copied.rules {
+        let is_guest = !namespace.is_empty() && namespace != owner;
+        match is_guest {
+            true if !copies.causes.contains(namespace.as_str()) => {
+                copies.of_guests.insert(namespace, *bytes);
+            }
+            false if !copies.causes.contains(owner) => copies.bytes_of_record += bytes,
+            _ => {}
         }
     }
-    if !copies.causes.contains(owner) {
-        copies.bytes_of_record = item::bytes_of(&of_owner) as u64 + OVERHEAD;
-    }
-    Some(copies)
+    copies
 }
 
 #[cfg(test)]
@@ -120,7 +114,8 @@ mod tests {
     fn totals(routes: &[Value]) -> BTreeMap<String, u64> {
         let snapshot = snapshot(routes);
         let view = View { snapshot: &snapshot, owner: &|place| owner(place.host()) };
-        let ledger = Ledger::of(&view, &Withheld::default());
+        let sizes = Sizes::of(&snapshot);
+        let ledger = Ledger::of(&view, &Withheld::default(), &sizes);
         ledger.totals().map(|(namespace, bytes)| (namespace.to_owned(), bytes)).collect()
     }
 
@@ -140,17 +135,18 @@ mod tests {
     fn who_copies_waits_first() {
         let snapshot = snapshot(&route("evil"));
         let view = View { snapshot: &snapshot, owner: &|place| owner(place.host()) };
-        let mut ledger = Ledger::of(&view, &Withheld::default());
+        let sizes = Sizes::of(&snapshot);
+        let mut ledger = Ledger::of(&view, &Withheld::default(), &sizes);
         let victim = ledger.totals().find(|(name, _)| *name == "victim").unwrap().1;
         let beyond = ledger.take_beyond(victim);
         assert_eq!(beyond.len(), 10, "its rules on each listener");
         assert!(
             beyond.iter().all(|(item, by)| item.guest.as_deref() == Some("evil") && by == "evil")
         );
-        let chosen = choose(&view, &Withheld::default(), 1, false);
+        let chosen = choose(&view, &Withheld::default(), &sizes, 1, false);
         assert_eq!(chosen[0].0.guest.as_deref(), Some("evil"));
         // With the record goes what is there twice.
-        let all = choose(&view, &Withheld::default(), u64::MAX, false);
+        let all = choose(&view, &Withheld::default(), &sizes, u64::MAX, false);
         let bytes: u64 = all.iter().map(|(_, bytes)| bytes).sum();
         let whole: u64 = totals(&route("evil")).values().sum();
         assert!(bytes.abs_diff(whole) < whole / 50, "{bytes} of {whole}");

@@ -6,8 +6,8 @@
 
 use super::owners::{BY_OPERATOR, HostOwner, View, host_owner, listener_owner};
 use oxigress_core::model::{HostPattern, ListenerHost, Rule, Server, Snapshot};
-use oxigress_core::record::table::RecordRef;
-use oxigress_core::record::{Kind, closed_rule, encode_server};
+use oxigress_core::record::table::{RecordRef, TABLES};
+use oxigress_core::record::{Change, Kind, closed_rule, encode_server};
 use oxigress_core::wire::native::Patch;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -87,6 +87,7 @@ impl<'s> RuleRecords<'s> {
     }
 
     /// All of them, each with its name.
+    #[cfg(test)]
     pub fn all(self) -> impl Iterator<Item = (RecordRef, &'s Server)> {
         let record = |kind, key: String| RecordRef { kind, key };
         let servers = self.servers.iter();
@@ -116,30 +117,52 @@ pub fn guest_of<'s>(owner: &str, rule: &'s Rule) -> Option<&'s str> {
     (!namespace.is_empty() && namespace != owner).then_some(namespace)
 }
 
+/// The rules of each namespace.
+pub fn by_namespace<'s>(
+    rules: impl IntoIterator<Item = &'s Rule>,
+) -> BTreeMap<&'s str, Vec<&'s Rule>> {
+    let mut all: BTreeMap<&str, Vec<&Rule>> = BTreeMap::new();
+    for rule in rules {
+        all.entry(rule.origin.namespace.as_str()).or_default().push(rule);
+    }
+    all
+}
+
 /// The rules of each namespace but the one that owns the host.
 pub fn guests<'s>(
     owner: &str,
     rules: impl IntoIterator<Item = &'s Rule>,
 ) -> BTreeMap<&'s str, Vec<&'s Rule>> {
-    let mut all: BTreeMap<&str, Vec<&Rule>> = BTreeMap::new();
-    for rule in rules {
-        if let Some(namespace) = guest_of(owner, rule) {
-            all.entry(namespace).or_default().push(rule);
-        }
-    }
-    all
+    by_namespace(rules.into_iter().filter(|rule| guest_of(owner, rule).is_some()))
 }
 
 /// Bytes that rules take in the record of their server.
 pub fn bytes_of(rules: &[&Rule]) -> usize {
-    let of = |rules: Vec<Rule>| encode_server(&Server::of(rules)).len();
-    of(rules.iter().map(|rule| (*rule).clone()).collect()) - of(Vec::new())
+    let server = Server::of(rules.iter().map(|rule| (*rule).clone()).collect());
+    encode_server(&server).len() - bytes_of_head() as usize
 }
 
-/// Bytes of a record with rules; 0: there is no such record.
-pub fn bytes_of_record(snapshot: &Snapshot, record: &RecordRef) -> u64 {
-    let server = RuleRecords::from(snapshot).get(record);
-    server.map_or(0, |server| encode_server(server).len() as u64)
+/// Bytes of the record of a server without rules.
+pub fn bytes_of_head() -> u64 {
+    encode_server(&Server::of(Vec::new())).len() as u64
+}
+
+/// The records that a delta writes; the settings are none.
+pub fn written(patch: &Patch) -> Vec<RecordRef> {
+    let mut all = Vec::new();
+    TABLES.iter().for_each(|table| (table.keys)(patch, &mut all));
+    all
+}
+
+/// The records that a delta removes.
+pub fn removed(patch: &Patch) -> Vec<RecordRef> {
+    let mut all = Vec::new();
+    TABLES.iter().for_each(|table| (table.removals)(patch, &mut all));
+    let record = |Change { kind, key, .. }| RecordRef {
+        kind,
+        key: String::from_utf8(key).unwrap_or_default(),
+    };
+    all.into_iter().map(record).collect()
 }
 
 /// What becomes of the rules of a guest in what a delta writes.

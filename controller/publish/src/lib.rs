@@ -4,8 +4,8 @@
 //!          controller's loop lets one request be in flight. What is too much at once is sent in [`parts`].
 //! Errors:  no answer or a busy nginx: sent again, for ever, soon at first ([`Backoff`]). Another generation is live: the
 //!          whole is sent again. A record that nginx refuses (400) is [`withheld`] and all others are sent at once. No
-//!          space (507): endpoints go first, records of the namespace with most bytes are withheld ([`room`]), and a larger
-//!          zone is asked for ([`Publisher::wanted_zone`]). A body that is too large (413), or refused without a reason that names a record,
+//!          space (507): endpoints go first, records of the namespace with most bytes are withheld ([`room`]) until there is
+//!          room ([`fitting`]), and a larger zone is asked for ([`Publisher::wanted_zone`]). A body that is too large (413), or refused without a reason that names a record,
 //!          is halved until the halves are taken or single records are withheld.
 //! Files that never could be read: an nginx that serves something gets additions only ([`First`]).
 //! Knows:     the snapshot, its records, and nginx's answers.
@@ -15,6 +15,7 @@
 mod backoff;
 pub mod client;
 mod copies;
+mod fitting;
 mod item;
 mod owners;
 mod parts;
@@ -23,6 +24,7 @@ mod progress;
 mod quota;
 mod refusal;
 mod room;
+mod sizes;
 #[cfg(test)]
 mod tests;
 mod withheld;
@@ -41,6 +43,7 @@ use oxigress_core::record::table::{Keys, TABLES};
 use oxigress_core::wire::native::{Applied, Patch, Problem, Status, WireVersion};
 use quota::Quota;
 use serde::Serialize;
+use sizes::Sizes;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, SystemTime};
 use withheld::Withheld;
@@ -129,6 +132,7 @@ pub struct Publisher {
     /// Removals wait until everything is read.
     keeps_removed: bool,
     withheld: Withheld,
+    sizes: Sizes,
     quota: Quota,
     /// Bytes of the zone that would have taken everything, beyond those it has.
     lacking_bytes: u64,
@@ -155,11 +159,14 @@ impl Publisher {
 
     /// Takes a change to be sent.
     pub fn change(&mut self, mut patch: Patch) {
+        self.sizes.note_changed(&patch);
         if self.keeps_removed {
             patch.remove = Keys::default();
         }
-        self.withheld.forget_changed(&patch);
         self.quota.changed(&patch);
+        if self.withheld.note_changed(&mut patch) {
+            self.quota.set_due();
+        }
         self.pending.follow(patch);
     }
 
@@ -214,8 +221,7 @@ impl Publisher {
             }
         }
         if self.parts.is_empty() && self.withheld.wants_room() {
-            let fitting = self.withheld.take_fitting(snapshot);
-            self.pending.follow(fitting);
+            self.queue_fitting(view);
         }
         let mut patch = match self.parts.pop_front() {
             Some(part) => part,
@@ -301,7 +307,7 @@ impl Publisher {
         };
         match (answer.status, sent) {
             (StatusCode::OK | StatusCode::CREATED, Sent::StatusRequest) => {
-                self.status_received(&answer)
+                self.status_received(&answer, view)
             }
             (StatusCode::OK | StatusCode::CREATED, sent) => self.applied(&answer, sent, took),
             (
@@ -346,7 +352,7 @@ impl Publisher {
         }
     }
 
-    fn status_received(&mut self, answer: &Response) -> Next {
+    fn status_received(&mut self, answer: &Response, view: &View<'_>) -> Next {
         match serde_json::from_slice::<Status>(&answer.body) {
             Ok(status) => {
                 self.backoff.succeeded();
@@ -362,6 +368,7 @@ impl Publisher {
                     self.lacking_bytes = 0;
                 }
                 self.capacity_bytes = status.capacity_bytes;
+                self.measure_changed(&status, view);
                 self.withheld.status_received(&status);
                 Next::Now
             }

@@ -8,6 +8,7 @@
 use oxigress_core::model::policy::PolicyId;
 use oxigress_core::model::{BackendId, HostPattern, ListenerHost, Rule, SessionRoute, Snapshot};
 use oxigress_core::record::Kind;
+use std::cell::RefCell;
 use std::collections::HashMap;
 
 /// Stands for the operator, whose flags and ConfigMaps say what belongs to no namespace.
@@ -38,6 +39,23 @@ impl<'p> OwnedHost<'p> {
             OwnedHost::Listener(at) => &at.host,
         }
     }
+}
+
+/// Calls the function with a view that asks for the owner of each host once.
+pub fn asking_once<T>(view: &View<'_>, act: impl FnOnce(&View<'_>) -> T) -> T {
+    let (hosts, listeners) = (RefCell::new(HashMap::new()), RefCell::new(HashMap::new()));
+    let owner = |place: OwnedHost<'_>| {
+        let ask = || (view.owner)(place);
+        match place {
+            OwnedHost::Ingresses(host) => {
+                *hosts.borrow_mut().entry(host.clone()).or_insert_with(ask)
+            }
+            OwnedHost::Listener(at) => {
+                *listeners.borrow_mut().entry(at.clone()).or_insert_with(ask)
+            }
+        }
+    };
+    act(&View { snapshot: view.snapshot, owner: &owner })
 }
 
 /// The namespace that a host belongs to.
@@ -90,6 +108,7 @@ impl<'s> Owners<'s> {
     /// The owners of a snapshot's records.
     pub fn of(view: &View<'s>) -> Self {
         let mut all = Owners::default();
+        let policies = policies(view);
         for kind in Kind::ALL {
             match kind {
                 // What the operator says: see `get`.
@@ -117,12 +136,14 @@ impl<'s> Owners<'s> {
                     }
                 }
                 Kind::Policies => {
-                    for (id, owner) in policies(view) {
-                        all.records.insert((kind, id.as_str()), owner);
+                    for (id, owner) in &policies {
+                        all.records.insert((kind, id.as_str()), owner.clone());
                     }
                 }
-                Kind::Bundle => all.of_bundles(view),
-                Kind::Backend | Kind::Endpoints => all.of_backends(kind, view),
+                Kind::Bundle => all.of_bundles(view, &policies),
+                Kind::Backend => all.of_backends(kind, view, &policies),
+                // Those of their backends: see `get`.
+                Kind::Endpoints => {}
             }
         }
         all
@@ -134,6 +155,7 @@ impl<'s> Owners<'s> {
         let known = match kind {
             Kind::Listener => self.listeners.get(key),
             Kind::Session => self.sessions.get(key),
+            Kind::Endpoints => self.records.get(&(Kind::Backend, key)),
             _ => self.records.get(&(kind, key)),
         };
         known.cloned().unwrap_or_else(operator)
@@ -158,21 +180,21 @@ impl<'s> Owners<'s> {
         }
     }
 
-    fn of_bundles(&mut self, view: &View<'s>) {
+    fn of_bundles(&mut self, view: &View<'s>, policies: &Policies<'s>) {
         for (host, policy) in &view.snapshot.tls {
             for id in policy.bundles() {
                 self.own(Kind::Bundle, id.as_str(), host_owner(view, host));
             }
         }
-        for (id, owner) in policies(view) {
-            let named = view.snapshot.policies.get(id).into_iter().flat_map(|p| p.bundles());
+        for (id, owner) in policies {
+            let named = view.snapshot.policies.get(*id).into_iter().flat_map(|p| p.bundles());
             for bundle in named {
-                self.extend(Kind::Bundle, bundle.as_str(), &owner);
+                self.extend(Kind::Bundle, bundle.as_str(), owner);
             }
         }
     }
 
-    fn of_backends(&mut self, kind: Kind, view: &View<'s>) {
+    fn of_backends(&mut self, kind: Kind, view: &View<'s>, policies: &Policies<'s>) {
         let snapshot = view.snapshot;
         for (host, server) in &snapshot.servers {
             let by_host = host_owner(view, host);
@@ -195,10 +217,10 @@ impl<'s> Owners<'s> {
                 self.own(kind, id.as_str(), of_session(route));
             }
         }
-        for (id, owner) in policies(view) {
-            let named = snapshot.policies.get(id).into_iter().flat_map(|p| p.backends());
+        for (id, owner) in policies {
+            let named = snapshot.policies.get(*id).into_iter().flat_map(|p| p.backends());
             for backend in named {
-                self.extend(kind, backend.as_str(), &owner);
+                self.extend(kind, backend.as_str(), owner);
             }
         }
         let by_operator: Vec<&'s BackendId> =
@@ -264,8 +286,11 @@ fn named<'s>(view: &View<'s>) -> impl Iterator<Item = &'s HostPattern> {
     view.snapshot.names.keys().filter(|host| host.as_str() != HostPattern::DEFAULT)
 }
 
-fn policies<'s>(view: &View<'s>) -> HashMap<&'s PolicyId, Owner<'s>> {
-    let mut all: HashMap<&PolicyId, Owner<'_>> = HashMap::new();
+/// The owners of policies.
+type Policies<'s> = HashMap<&'s PolicyId, Owner<'s>>;
+
+fn policies<'s>(view: &View<'s>) -> Policies<'s> {
+    let mut all = Policies::new();
     for (host, server) in &view.snapshot.servers {
         let by_host = host_owner(view, host);
         for rule in &server.rules {

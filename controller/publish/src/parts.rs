@@ -1,5 +1,6 @@
 //! What is too much for one write, in parts.
 
+use super::item::written;
 use oxigress_core::record::table::{Kind, Operations, RecordRef, TABLES};
 use oxigress_core::wire::native::Patch;
 
@@ -9,7 +10,7 @@ const PART: usize = 1_000;
 
 /// Parts of at most [`PART`] written records each, endpoint sets first. Removals come with the first one.
 pub fn of(mut patch: Patch) -> Vec<Patch> {
-    let mut keys = keys(&patch);
+    let mut keys = written(&patch);
     let mut all = Vec::new();
     while keys.len() > PART {
         let rest = keys.split_off(PART);
@@ -52,7 +53,7 @@ pub struct Single {
 /// Two parts of a delta; endpoints apart from the rest if it has both. Where there is no room, removals come first of what
 /// nothing names; all others come last, when nothing names any more what goes.
 pub fn halve(mut patch: Patch, is_full: bool) -> Result<(Patch, Patch), Box<Single>> {
-    let (written, removed) = patch.count();
+    let (count, removed) = patch.count();
     let endpoints = patch.upsert.endpoints.len();
     let mut first = Patch::default();
     if is_full && is_divided_by_urgency(&patch) {
@@ -64,11 +65,11 @@ pub fn halve(mut patch: Patch, is_full: bool) -> Result<(Patch, Patch), Box<Sing
         }
         return Ok((first, patch));
     }
-    if endpoints > 0 && written + removed > endpoints {
+    if endpoints > 0 && count + removed > endpoints {
         std::mem::swap(&mut first.upsert.endpoints, &mut patch.upsert.endpoints);
         return Ok((first, patch));
     }
-    let keys = keys(&patch);
+    let keys = written(&patch);
     let settings = || RecordRef { kind: Kind::Settings, key: String::new() };
     let has_settings = patch.upsert.settings.is_some();
     let half = match (keys.as_slice(), has_settings) {
@@ -103,12 +104,6 @@ fn shift_unnamed(patch: &mut Patch, first: &mut Patch) {
     }
 }
 
-fn keys(patch: &Patch) -> Vec<RecordRef> {
-    let mut keys = Vec::new();
-    TABLES.iter().for_each(|table| (table.keys)(patch, &mut keys));
-    keys
-}
-
 fn shift(from: &mut Patch, to: &mut Patch, record: &RecordRef) {
     if let Some(table) = Operations::of_kind(record.kind) {
         (table.shift)(from, to, &record.key);
@@ -124,7 +119,8 @@ mod tests {
         let patch: Patch = serde_json::from_value(delta).unwrap();
         let (first, second) = halve(patch, true).map_err(|_| "single").unwrap();
         let shown = |patch: Patch| {
-            let keys = keys(&patch).into_iter().map(|record| format!("+{}", record.kind.label()));
+            let keys =
+                written(&patch).into_iter().map(|record| format!("+{}", record.kind.label()));
             let mut gone = Vec::new();
             TABLES.iter().for_each(|table| (table.removals)(&patch, &mut gone));
             let gone = gone.into_iter().map(|change| format!("-{}", change.kind.label()));

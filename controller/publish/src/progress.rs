@@ -12,6 +12,7 @@ use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU16;
 
+mod full;
 mod guests;
 mod tenants;
 

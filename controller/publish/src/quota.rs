@@ -5,7 +5,7 @@
 
 use super::Publisher;
 use super::item::Item;
-use super::owners::View;
+use super::owners::{View, asking_once};
 use super::room::Ledger;
 use super::withheld::{Reason, Withheld};
 use oxigress_core::record::table::Operations;
@@ -30,6 +30,11 @@ impl Quota {
         Quota { limit, ..Quota::default() }
     }
 
+    /// Has the limit checked before the next write.
+    pub fn set_due(&mut self) {
+        self.is_due = true;
+    }
+
     /// Takes note of a change.
     pub fn changed(&mut self, patch: &Patch) {
         let (written, removed) = patch.count();
@@ -48,9 +53,12 @@ impl Publisher {
             return;
         }
         // Of everything that is wanted, so that it does not depend on what lacks room.
-        let mut ledger = Ledger::of(view, &Withheld::default());
-        let beyond = ledger.take_beyond(limit);
-        let most = ledger.totals().map(|(_, bytes)| bytes).max().unwrap_or(0);
+        self.sizes.measure(view.snapshot);
+        let (beyond, most) = asking_once(view, |view| {
+            let mut ledger = Ledger::of(view, &Withheld::default(), &self.sizes);
+            let beyond = ledger.take_beyond(limit);
+            (beyond, ledger.totals().map(|(_, bytes)| bytes).max().unwrap_or(0))
+        });
         self.quota.slack = limit.saturating_sub(most);
         let mut patch = Patch::default();
         let mut send = |item: &Item| {

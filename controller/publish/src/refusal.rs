@@ -227,28 +227,22 @@ impl Publisher {
         lack: &Lack,
         view: &View<'_>,
     ) -> (bool, Eviction) {
-        let mut eviction = Eviction::default();
-        // What closes records needs a little room itself: removals make it.
-        let removals_only = match refused {
-            Refused::Delta(patch) if parts::is_divided_by_urgency(patch) => {
-                return (false, Default::default());
-            }
-            Refused::Delta(patch) => self.withheld.has_all(patch),
-            Refused::Whole(_) => false,
-        };
-        let mut chosen = room::choose(view, &self.withheld, lack.bytes, removals_only);
-        if chosen.is_empty() && removals_only {
-            chosen = room::choose(view, &self.withheld, lack.bytes, false);
+        if matches!(refused, Refused::Delta(patch) if parts::is_divided_by_urgency(patch)) {
+            return Default::default();
         }
+        let mut eviction = Eviction::default();
+        let chosen = self.choose_for_room(refused, lack, view);
         let (mut count, mut total) = (0, 0);
         let going: BTreeSet<Item> = chosen.iter().map(|(item, _)| item.clone()).collect();
+        let mut left_of: BTreeMap<RecordRef, u64> = BTreeMap::new();
         for (item, bytes) in chosen {
             let table = Operations::of_kind(item.record.kind);
-            let (mut needs, mut left) = (bytes, CLOSED);
+            let needs = self.sizes.bytes_of(&item).unwrap_or(bytes);
+            let mut left = CLOSED;
             if item.guest.is_some() {
-                // What is left of the server is written beside the old one; it is smaller. To bring the guest back takes the whole
-                // server.
-                (needs, left) = self.bytes_beside(view, (&item, bytes), &going);
+                // What is left of the server is written beside the old one; it is smaller.
+                let of_record = left_of.entry(item.record.clone());
+                left = *of_record.or_insert_with(|| self.bytes_left(&item.record, &going));
                 if left > lack.free_for_less
                     && let Some(table) = table
                 {
@@ -280,25 +274,33 @@ impl Publisher {
         (count > 0, eviction)
     }
 
-    /// What it takes to bring a guest of so many bytes back, which is the whole server, and what is left of that without the guests
-    /// that are withheld of it, those that are `going` now among them.
-    fn bytes_beside(
-        &self,
+    fn choose_for_room(
+        &mut self,
+        refused: &Refused<'_>,
+        lack: &Lack,
         view: &View<'_>,
-        (item, bytes): (&Item, u64),
-        going: &BTreeSet<Item>,
-    ) -> (u64, u64) {
-        let record = &item.record;
-        let whole = item::bytes_of_record(view.snapshot, record);
-        let server = RuleRecords::from(view.snapshot).get(record);
-        let rules = server.map(|server| server.rules.as_slice()).unwrap_or_default();
+    ) -> Vec<(Item, u64)> {
+        self.sizes.measure(view.snapshot);
+        let choose = |removals_only| {
+            room::choose(view, &self.withheld, &self.sizes, lack.bytes, removals_only)
+        };
+        // What closes records needs a little room itself: removals make it.
+        let chosen = match refused {
+            Refused::Delta(patch) if self.withheld.has_all(patch) => choose(true),
+            _ => Vec::new(),
+        };
+        if chosen.is_empty() { choose(false) } else { chosen }
+    }
+
+    /// Bytes of what is left of a server without the guests that are withheld of it, those that are `going` now among them.
+    fn bytes_left(&self, record: &RecordRef, going: &BTreeSet<Item>) -> u64 {
+        let Some(size) = self.sizes.get(record) else { return OVERHEAD };
         let absent = self.withheld.guests_of(record);
-        let guests = item::guests(item::owner_of(view, record).namespace, rules).into_iter();
-        let gone = guests.filter(|(guest, _)| {
+        // The owner's rules are no guest's, whose names alone are looked for.
+        let gone = size.guests("").filter(|(guest, _)| {
             absent.contains(guest) || going.contains(&Item::of_guest(record.clone(), guest))
         });
-        let gone: u64 = gone.map(|(_, rules)| item::bytes_of(&rules) as u64).sum();
-        (whole.max(bytes), whole.saturating_sub(gone) + OVERHEAD)
+        size.bytes.saturating_sub(gone.map(|(_, bytes)| bytes).sum()) + OVERHEAD
     }
 
     /// Sends a refused delta in two parts; a single record is withheld.

@@ -8,12 +8,12 @@
 //! this depends on the snapshot alone, so every replica decides alike.
 
 use super::copies::{self, Copies};
-use super::item::{self, Item, OVERHEAD, RuleRecords};
-use super::owners::{OPERATOR, Owner, Owners, View};
+use super::item::{Item, OVERHEAD, RuleRecords};
+use super::owners::{OPERATOR, Owner, Owners, View, asking_once};
+use super::sizes::Sizes;
 use super::withheld::{Withheld, keeps_old};
-use oxigress_core::model::Backend;
-use oxigress_core::record::table::{Operations, RecordRef, TABLES};
-use oxigress_core::record::{Kind, encode_endpoints};
+use oxigress_core::record::Kind;
+use oxigress_core::record::table::{Operations, RecordRef};
 use std::collections::{BTreeMap, BinaryHeap};
 
 /// What closes a record, about.
@@ -32,11 +32,11 @@ enum Turn {
     Own,
 }
 
-struct Candidate<'s> {
+struct Candidate<'l> {
     turn: Turn,
     bytes: u64,
     item: Item,
-    owner: Owner<'s>,
+    owner: Owner<'l>,
     is_taken: bool,
 }
 
@@ -48,20 +48,22 @@ struct Account {
 }
 
 /// What every namespace has in the zone.
-pub struct Ledger<'s> {
-    candidates: Vec<Candidate<'s>>,
-    accounts: BTreeMap<&'s str, Account>,
+pub struct Ledger<'l> {
+    candidates: Vec<Candidate<'l>>,
+    accounts: BTreeMap<&'l str, Account>,
     /// Places of the rules that guests have added, by record: they go with it.
     guests: BTreeMap<RecordRef, Vec<usize>>,
     /// What stands in the records of listeners because of others than those whose rules it is: it goes with them, too.
-    copies: BTreeMap<RecordRef, Copies<'s>>,
+    copies: BTreeMap<RecordRef, Copies<'l>>,
+    owners: Owners<'l>,
 }
 
-impl<'s> Ledger<'s> {
+impl<'l> Ledger<'l> {
     /// Of everything in the snapshot but what is withheld.
-    pub fn of(view: &View<'s>, withheld: &Withheld) -> Self {
-        let copies = copies::of(view, withheld);
-        let mut candidates = candidates(view, withheld, &copies);
+    pub fn of<'s: 'l>(view: &View<'s>, withheld: &Withheld, sizes: &'l Sizes) -> Self {
+        let copies = copies::of(view, withheld, sizes);
+        let owners: Owners<'l> = Owners::of(view);
+        let mut candidates = candidates(&owners, withheld, sizes, &copies);
         candidates.sort_by(|a, b| {
             let key = |c: &Candidate<'_>| (c.turn, c.owner.created, c.bytes);
             key(a).cmp(&key(b)).then_with(|| a.item.cmp(&b.item))
@@ -83,7 +85,7 @@ impl<'s> Ledger<'s> {
                 accounts.entry(namespace).or_default().bytes += copies.bytes();
             }
         }
-        Ledger { candidates, accounts, guests, copies }
+        Ledger { candidates, accounts, guests, copies, owners }
     }
 
     /// Bytes of a namespace; the operator's count for nothing.
@@ -128,9 +130,20 @@ impl<'s> Ledger<'s> {
     }
 
     /// The bytes of each namespace.
-    pub fn totals(&self) -> impl Iterator<Item = (&'s str, u64)> {
+    pub fn totals(&self) -> impl Iterator<Item = (&'l str, u64)> {
         let all = self.accounts.iter().filter(|(namespace, _)| **namespace != OPERATOR);
         all.map(|(namespace, account)| (*namespace, account.bytes))
+    }
+
+    /// Whether another namespace has more than each that needs an item of so many bytes would have with it, so that none
+    /// of these has to wait.
+    pub fn is_turn_of_others(&self, item: &Item, bytes: u64) -> bool {
+        let owner = match &item.guest {
+            Some(guest) => vec![guest.as_str()],
+            None => self.owners.get(item.record.kind, &item.record.key).namespaces,
+        };
+        let most = owner.iter().map(|namespace| self.bytes(namespace)).max().unwrap_or(0) + bytes;
+        self.totals().any(|(namespace, bytes)| bytes > most && !owner.contains(&namespace))
     }
 
     /// Takes the items that are beyond `limit` bytes of their namespaces, each with its namespace. What several
@@ -157,7 +170,7 @@ impl<'s> Ledger<'s> {
         all
     }
 
-    fn is_beyond(&self, candidate: &Candidate<'s>, turn: Turn, limit: u64) -> bool {
+    fn is_beyond(&self, candidate: &Candidate<'l>, turn: Turn, limit: u64) -> bool {
         let is_left = candidate.turn == turn && !candidate.is_taken;
         let mut namespaces = candidate.owner.namespaces.iter();
         is_left && namespaces.all(|namespace| self.bytes(namespace) > limit)
@@ -165,69 +178,44 @@ impl<'s> Ledger<'s> {
 }
 
 /// Everything that may wait, in no order.
-fn candidates<'s>(
-    view: &View<'s>,
+fn candidates<'l>(
+    owners: &Owners<'l>,
     withheld: &Withheld,
-    copies: &BTreeMap<RecordRef, Copies<'s>>,
-) -> Vec<Candidate<'s>> {
-    let owners = Owners::of(view);
+    sizes: &'l Sizes,
+    copies: &BTreeMap<RecordRef, Copies<'l>>,
+) -> Vec<Candidate<'l>> {
     let mut all = Vec::new();
-    let mut put = |record: RecordRef, bytes: usize| {
+    for (record, size) in sizes.records() {
         let kind = record.kind;
         let owner = owners.get(kind, &record.key);
-        let item = Item::from(record);
-        let caused = copies.get(&item.record).map_or(0, |copies| copies.bytes_of_record);
-        let bytes = (bytes as u64 + OVERHEAD).saturating_sub(caused);
-        let (mut turn, mut bytes) = (turn(kind, &owner), bytes);
-        if withheld.contains(&item) {
-            if withheld.is_absent(&item.record) || !(has_closed_form(kind) || keeps_old(kind)) {
-                return;
+        let item = Item::from(record.clone());
+        let copies = copies.get(record);
+        let mut bytes = size.bytes + OVERHEAD;
+        if RuleRecords::is_kind(kind) {
+            let of_owner = owner.namespaces.first().copied().unwrap_or(OPERATOR);
+            for (namespace, of_guest) in size.guests(of_owner) {
+                bytes = bytes.saturating_sub(of_guest);
+                let guest = Item::of_guest(record.clone(), namespace);
+                if !withheld.contains(&item) && !withheld.contains(&guest) {
+                    let owner = Owner { namespaces: vec![namespace], created: owner.created };
+                    let copied = copies.and_then(|copies| copies.of_guests.get(namespace));
+                    let bytes = of_guest.saturating_sub(copied.copied().unwrap_or(0));
+                    let (turn, item) = (Turn::Own, guest);
+                    all.push(Candidate { turn, bytes, item, owner, is_taken: false });
+                }
             }
-            (turn, bytes) = (Turn::Last, item.record.key.len() as u64 + CLOSED + OVERHEAD);
+        }
+        bytes = bytes.saturating_sub(copies.map_or(0, |copies| copies.bytes_of_record));
+        let mut turn = turn(kind, &owner);
+        if withheld.contains(&item) {
+            if withheld.is_absent(record) || !(has_closed_form(kind) || keeps_old(kind)) {
+                continue;
+            }
+            (turn, bytes) = (Turn::Last, record.key.len() as u64 + CLOSED + OVERHEAD);
         }
         all.push(Candidate { turn, bytes, item, owner, is_taken: false });
-    };
-    let (guests, guest_bytes) = guests(view, withheld, copies);
-    for table in &TABLES {
-        (table.sizes)(view.snapshot, &mut |key, bytes| {
-            let record = RecordRef { kind: table.kind, key };
-            let of_guests = guest_bytes.get(&record).copied().unwrap_or(0);
-            put(record, bytes.saturating_sub(of_guests));
-        });
     }
-    let plain = Backend::default();
-    for (id, set) in &view.snapshot.endpoints {
-        let backend = view.snapshot.backends.get(id).unwrap_or(&plain);
-        let bytes = encode_endpoints(set, backend, id.as_str()).len() + id.as_str().len();
-        put(RecordRef { kind: Kind::Endpoints, key: id.to_string() }, bytes);
-    }
-    all.extend(guests);
     all
-}
-
-/// What guests have in records with rules, as candidates, and the bytes of all of them by record.
-fn guests<'s>(
-    view: &View<'s>,
-    withheld: &Withheld,
-    copies: &BTreeMap<RecordRef, Copies<'s>>,
-) -> (Vec<Candidate<'s>>, BTreeMap<RecordRef, usize>) {
-    let (mut all, mut bytes_of) = (Vec::new(), BTreeMap::new());
-    for (record, server) in RuleRecords::from(view.snapshot).all() {
-        let owner = item::owner_of(view, &record);
-        for (namespace, rules) in item::guests(owner.namespace, &server.rules) {
-            let bytes = item::bytes_of(&rules);
-            *bytes_of.entry(record.clone()).or_default() += bytes;
-            let is_closed = withheld.contains(&record.clone().into());
-            let item = Item::of_guest(record.clone(), namespace);
-            if !is_closed && !withheld.contains(&item) {
-                let owner = Owner { namespaces: vec![namespace], created: owner.created };
-                let copies = copies.get(&record).and_then(|copies| copies.of_guests.get(namespace));
-                let bytes = (bytes as u64).saturating_sub(copies.copied().unwrap_or(0));
-                all.push(Candidate { turn: Turn::Own, bytes, item, owner, is_taken: false });
-            }
-        }
-    }
-    (all, bytes_of)
 }
 
 fn turn(kind: Kind, owner: &Owner<'_>) -> Turn {
@@ -256,10 +244,17 @@ fn has_closed_form(kind: Kind) -> bool {
 pub fn choose(
     view: &View<'_>,
     withheld: &Withheld,
+    sizes: &Sizes,
     deficit: u64,
     removals_only: bool,
 ) -> Vec<(Item, u64)> {
-    let mut ledger = Ledger::of(view, withheld);
+    asking_once(view, |view| {
+        let mut ledger = Ledger::of(view, withheld, sizes);
+        choose_of(&mut ledger, deficit, removals_only)
+    })
+}
+
+fn choose_of(ledger: &mut Ledger<'_>, deficit: u64, removals_only: bool) -> Vec<(Item, u64)> {
     let mut heap: BinaryHeap<(u64, &str)> =
         ledger.accounts.keys().map(|namespace| (ledger.bytes(namespace), *namespace)).collect();
     let (mut chosen, mut spared) = (Vec::new(), 0);
@@ -323,7 +318,8 @@ mod tests {
             Some(HostOwner { namespace, created: if has_ages { age } else { 0 } })
         };
         let view = View { snapshot: &snapshot, owner: &owner };
-        let all = choose(&view, &Withheld::default(), deficit, false);
+        let sizes = Sizes::of(&snapshot);
+        let all = choose(&view, &Withheld::default(), &sizes, deficit, false);
         all.into_iter().map(|(item, _)| item.record.key).collect()
     }
 
@@ -350,10 +346,11 @@ mod tests {
             server.rules.iter_mut().for_each(|rule| rule.policies = Some(id.clone()));
         }
         let view = View { snapshot: &snapshot, owner: &|_| None };
-        let all = choose(&view, &Withheld::default(), u64::MAX, false);
+        let sizes = Sizes::of(&snapshot);
+        let all = choose(&view, &Withheld::default(), &sizes, u64::MAX, false);
         let keys: Vec<_> = all.iter().map(|(item, _)| item.record.key.as_str()).collect();
         assert_eq!(keys, ["a1.test", "a0.test", "b.test", "p"]);
-        let removals = choose(&view, &Withheld::default(), 1, true);
+        let removals = choose(&view, &Withheld::default(), &sizes, 1, true);
         assert_eq!(
             removals.iter().map(|(item, _)| item.record.key.as_str()).collect::<Vec<_>>(),
             ["p"]

@@ -8,7 +8,7 @@
 
 use super::item::{self, Fate, Item};
 use oxigress_core::model::{Snapshot, shorten};
-use oxigress_core::record::table::{Kind, Operations, RecordRef, TABLES};
+use oxigress_core::record::table::{Kind, Operations, RecordRef};
 use oxigress_core::wire::native::{Patch, Status};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -52,6 +52,10 @@ pub struct Withheld {
     full_at: Option<Room>,
     /// Bytes that records without room may take now.
     has_room: Option<u64>,
+    /// Those without room that have changed since they were measured.
+    changed: BTreeSet<Item>,
+    /// Those without room that are tried again, whatever room there is.
+    retried: BTreeSet<Item>,
     is_new: bool,
 }
 
@@ -89,6 +93,8 @@ impl Withheld {
     pub fn release(&mut self, item: &Item) {
         self.is_new |= self.reasons.remove(item).is_some();
         self.absent.remove(item);
+        self.changed.remove(item);
+        self.retried.remove(item);
     }
 
     /// Whether the item is withheld.
@@ -98,10 +104,20 @@ impl Withheld {
 
     /// The guests whose rules are absent from a server.
     pub fn guests_of(&self, server: &RecordRef) -> BTreeSet<&str> {
-        let all = self.reasons.range(Item::from(server.clone())..);
-        let own = all.map(|(item, _)| item).take_while(|item| item.record == *server);
+        let own = self.items_of(server);
         let absent = own.filter(|item| self.fate_of(item) == Fate::Absent);
         absent.filter_map(|item| item.guest.as_deref()).collect()
+    }
+
+    /// What is withheld of a record.
+    fn items_of(&self, record: &RecordRef) -> impl Iterator<Item = &Item> {
+        let all = self.reasons.range(Item::from(record.clone())..);
+        all.map(|(item, _)| item).take_while(move |item| item.record == *record)
+    }
+
+    /// What is withheld of some records, however much of others is.
+    fn items_of_all(&self, records: Vec<RecordRef>) -> Vec<Item> {
+        records.iter().flat_map(|record| self.items_of(record)).cloned().collect()
     }
 
     /// Whether nothing stands in the place of a withheld record.
@@ -119,10 +135,8 @@ impl Withheld {
 
     /// Whether all that the delta writes is withheld.
     pub fn has_all(&self, patch: &Patch) -> bool {
-        let mut written = Vec::new();
-        TABLES.iter().for_each(|table| (table.keys)(patch, &mut written));
         patch.upsert.settings.is_none()
-            && written.into_iter().all(|record| self.contains(&record.into()))
+            && item::written(patch).into_iter().all(|record| self.contains(&record.into()))
     }
 
     /// The items that are beyond what their namespaces may have.
@@ -165,31 +179,52 @@ impl Withheld {
         patch
     }
 
-    /// A record that changes gets another chance.
-    pub fn forget_changed(&mut self, patch: &Patch) {
-        let before = self.reasons.len();
-        self.reasons.retain(|item, _| !touches(patch, &item.record));
-        self.absent.retain(|item| self.reasons.contains_key(item));
-        self.is_new |= self.reasons.len() != before;
+    /// What was refused gets another chance when it changes, and what is gone is no longer withheld. What lacks room still
+    /// does, and nothing of it is sent. True: some of it is beyond the limit of its namespace.
+    pub fn note_changed(&mut self, patch: &mut Patch) -> bool {
+        if self.reasons.is_empty() {
+            return false;
+        }
+        for item in self.items_of_all(item::removed(patch)) {
+            self.release(&item);
+        }
+        let mut is_over_quota = false;
+        for item in self.items_of_all(written(patch)) {
+            match self.reasons.get(&item) {
+                // It is counted anew before it is sent.
+                Some(Reason::OverQuota { .. }) => is_over_quota = true,
+                Some(Reason::NoRoom { .. }) => {
+                    if item.guest.is_none()
+                        && let Some(table) = Operations::of_kind(item.record.kind)
+                    {
+                        (table.shift)(patch, &mut Patch::default(), &item.record.key);
+                    }
+                    self.changed.insert(item);
+                }
+                Some(Reason::Refused(_)) | None => self.release(&item),
+            }
+        }
+        is_over_quota
     }
 
     /// Takes what is withheld out of a delta.
     pub fn apply(&self, patch: &mut Patch) {
-        let is_touched = |item: &&Item| touches(patch, &item.record);
-        let touched: Vec<_> = self.reasons.keys().filter(is_touched).collect();
-        for item in touched {
+        if self.reasons.is_empty() {
+            return;
+        }
+        for item in self.items_of_all(written(patch)) {
             let record = &item.record;
             if let Some(guest) = &item.guest {
-                item::withhold_rules(patch, record, guest, self.fate_of(item));
+                item::withhold_rules(patch, record, guest, self.fate_of(&item));
                 continue;
             }
             let Some(table) = Operations::of_kind(record.kind) else {
                 patch.upsert.settings = None;
                 continue;
             };
-            if self.absent.contains(item) {
+            if self.absent.contains(&item) {
                 (table.remove)(patch, &record.key);
-            } else if self.keeps_old(item) {
+            } else if self.keeps_old(&item) {
                 (table.shift)(patch, &mut Patch::default(), &record.key);
             } else {
                 (table.withhold)(patch, &record.key);
@@ -216,35 +251,57 @@ impl Withheld {
         }
     }
 
-    /// There is room for a record that had none.
-    pub fn wants_room(&self) -> bool {
-        self.has_room.is_some()
+    /// What has changed of what has no room, if that was not asked for since.
+    pub fn take_changed(&mut self) -> Vec<Item> {
+        let all = std::mem::take(&mut self.changed).into_iter();
+        all.filter(|item| matches!(self.reasons.get(item), Some(Reason::NoRoom { .. }))).collect()
     }
 
-    /// Records that fit into the zone by now, to be sent as the snapshot has them; endpoints first, then the smallest.
-    pub fn take_fitting(&mut self, snapshot: &Snapshot) -> Patch {
-        let mut patch = Patch::default();
-        let Some(mut room) = self.has_room.take() else { return patch };
-        let all = self.without_room();
-        let mut all: Vec<_> = all
-            .map(|(bytes, item)| (item.record.kind != Kind::Endpoints, bytes, item.clone()))
-            .collect();
-        all.sort();
-        for (_, bytes, item) in all {
-            if bytes > room {
-                continue;
-            }
-            room -= bytes;
-            if let Some(full) = &mut self.full_at {
-                full.free = full.free.saturating_sub(bytes);
-            }
-            self.release(&item);
-            if let Some(table) = Operations::of_kind(item.record.kind) {
-                // What the snapshot no longer has was removed in the meantime.
-                (table.restore)(snapshot, &mut patch, &item.record.key);
+    /// What an item without room takes by now, and whether it is tried again.
+    pub fn set_bytes(&mut self, item: Item, bytes: u64, is_retried: bool) {
+        if let Some(reason) = self.reasons.get_mut(&item) {
+            *reason = Reason::NoRoom { bytes };
+        }
+        if is_retried {
+            self.retried.insert(item);
+        }
+    }
+
+    /// Something has no room.
+    pub fn lacks_room(&self) -> bool {
+        self.without_room().next().is_some()
+    }
+
+    /// There is room for a record that had none, or it is tried again.
+    pub fn wants_room(&self) -> bool {
+        self.has_room.is_some() || !self.retried.is_empty()
+    }
+
+    /// Items that are no longer withheld: those that are tried again, and those that fit into the zone by now, endpoints first,
+    /// then those of the oldest hosts.
+    pub fn take_fitting(&mut self, age_of: impl Fn(&Item) -> i64) -> Vec<Item> {
+        let retried = std::mem::take(&mut self.retried);
+        let mut fitting: Vec<Item> = retried.iter().cloned().collect();
+        if let Some(mut room) = self.has_room.take() {
+            let others = self.without_room().filter(|(_, item)| !retried.contains(item));
+            let order = |(bytes, item): (u64, &Item)| {
+                (item.record.kind != Kind::Endpoints, age_of(item), bytes, item.clone())
+            };
+            let mut others: Vec<_> = others.map(order).collect();
+            others.sort();
+            for (.., bytes, item) in others {
+                if bytes > room {
+                    continue;
+                }
+                room -= bytes;
+                if let Some(full) = &mut self.full_at {
+                    full.free = full.free.saturating_sub(bytes);
+                }
+                fitting.push(item);
             }
         }
-        patch
+        fitting.iter().for_each(|item| self.release(item));
+        fitting
     }
 
     fn without_room(&self) -> impl Iterator<Item = (u64, &Item)> {
@@ -263,6 +320,15 @@ impl Withheld {
     pub fn take_news(&mut self) -> Option<BTreeMap<Item, Reason>> {
         std::mem::take(&mut self.is_new).then(|| self.reasons.clone())
     }
+}
+
+/// What the delta writes.
+fn written(patch: &Patch) -> Vec<RecordRef> {
+    let mut all = item::written(patch);
+    if patch.upsert.settings.is_some() {
+        all.push(RecordRef { kind: Kind::Settings, key: String::new() });
+    }
+    all
 }
 
 /// Whether the delta writes or removes the record.

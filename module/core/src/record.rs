@@ -34,7 +34,7 @@ pub use backend::{AffinityView, BackendView, SplitView, decode_backend, encode_b
 pub use certificate::CertificateView;
 pub use check::check;
 pub use definition::{Checks, Fault};
-pub use endpoints::{Choice, EndpointView, EndpointsView, encode_endpoints};
+pub use endpoints::{Choice, EndpointView, EndpointsView, encode_endpoints, endpoints_bytes};
 pub use listener::{listener_of, listener_policy};
 pub use named::{has_all, policies};
 pub use policies::{check_policies, decode_policies};

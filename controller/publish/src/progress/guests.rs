@@ -311,3 +311,26 @@ fn a_guest_s_rules_go_without_closing_the_host() {
     assert_eq!(run(2_000), (0, true), "the guest's rules alone make room");
     assert!(run(0).0 > 0, "without that room the host is closed");
 }
+
+/// The owner of a host edits it while a guest's rules there have no room: that is live with one write.
+#[test]
+fn an_owner_s_edit_does_not_wait_for_a_guest_s_room() {
+    let own = |bytes| std::iter::once((0, ("o", bytes, false)));
+    let guests = || (1..11).map(|number| (number, ("g", 300, false)));
+    let snapshot = |bytes| snapshot_of(&[own(bytes).chain(guests()).collect()], |_, _| true);
+    let mut old = snapshot(900);
+    let mut endpoint = Endpoint { kept: 10_000, ..endpoint_of(3_000, 1 << 20) };
+    let mut publisher = Publisher::new(0);
+    send_all(&mut publisher, &mut endpoint, &view(&old), true, |_| {});
+    for bytes in [500, 1_000, 700] {
+        let new = snapshot(bytes);
+        let writes = publisher.writes();
+        publisher.change(Patch::between(&old, &new));
+        send_all(&mut publisher, &mut endpoint, &view(&new), true, |_| {});
+        let own = snapshot_of(&[own(bytes).collect()], |_, _| true);
+        assert_eq!(endpoint.live, own);
+        let (applied, refused) = (publisher.writes().applied, publisher.writes().refused);
+        assert_eq!((applied - writes.applied, refused - writes.refused), (1, 0));
+        old = new;
+    }
+}

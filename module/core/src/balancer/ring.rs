@@ -34,6 +34,11 @@ pub fn count_points(nodes: usize) -> usize {
     nodes.saturating_mul(points_of_one(nodes))
 }
 
+/// How many bytes the ring of so many nodes has in a record.
+pub fn encoded_bytes(nodes: usize) -> usize {
+    count_points(nodes).saturating_mul(ENTRY)
+}
+
 fn points_of_one(nodes: usize) -> usize {
     (MOST_POINTS / nodes.max(1)).clamp(1, POINTS)
 }

@@ -9,7 +9,7 @@ mod encode;
 mod tests;
 mod view;
 
-pub use encode::encode_endpoints;
+pub use encode::{encode_endpoints, endpoints_bytes};
 pub use view::{EndpointView, EndpointsView};
 
 use super::definition::Record;

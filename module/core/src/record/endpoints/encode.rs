@@ -11,8 +11,7 @@ use zerocopy::IntoBytes;
 /// The value of the record of a backend's endpoint set; `id` is the id of the backend.
 pub fn encode_endpoints(set: &EndpointSet, backend: &Backend, id: &str) -> Vec<u8> {
     let endpoints = set.as_slice();
-    let names: Vec<_> =
-        endpoints.iter().map(|e| SocketAddr::new(e.address, e.port.get()).to_string()).collect();
+    let names: Vec<_> = endpoints.iter().map(name).collect();
     let names_at = size_of::<Header>() + endpoints.len() * size_of::<Entry>();
     let table_at = names_at + names.iter().map(String::len).sum::<usize>();
     let table = encode_table(&names, backend, id);
@@ -25,6 +24,29 @@ pub fn encode_endpoints(set: &EndpointSet, backend: &Backend, id: &str) -> Vec<u
     value.extend(names.iter().flat_map(|name| name.bytes()));
     value.extend(table);
     value
+}
+
+/// The length of that value, for which no table is made.
+pub fn endpoints_bytes(set: &EndpointSet, backend: &Backend) -> usize {
+    let endpoints = set.as_slice();
+    let names: usize = endpoints.iter().map(|endpoint| name(endpoint).len()).sum();
+    let entries = endpoints.len() * size_of::<Entry>();
+    let table = match Choice::of(backend) {
+        Choice::Hash | Choice::Balanced => ring::encoded_bytes(endpoints.len()),
+        Choice::Subset => ring::encoded_bytes(subset_count(endpoints.len(), backend)),
+        Choice::Persistent => endpoints.len() * size_of::<KeyEntry>(),
+        _ => 0,
+    };
+    size_of::<Header>() + entries + names + table
+}
+
+fn name(endpoint: &Endpoint) -> String {
+    SocketAddr::new(endpoint.address, endpoint.port.get()).to_string()
+}
+
+fn subset_count(endpoints: usize, backend: &Backend) -> usize {
+    let size = backend.hash_by.as_ref().map_or(1, |hash| hash.subset_size.max(1));
+    ring::subset_count(endpoints, size as usize)
 }
 
 fn header(endpoints: &[Endpoint], backend: &Backend, table_at: usize, bytes: usize) -> Header {
@@ -86,8 +108,7 @@ fn encode_table(names: &[String], backend: &Backend, id: &str) -> Vec<u8> {
             ring::encode(&ring::points(names.iter().map(|name| name.as_bytes())))
         }
         Choice::Subset => {
-            let size = backend.hash_by.as_ref().map_or(1, |hash| hash.subset_size.max(1));
-            let sets = 1..=ring::subset_count(names.len(), size as usize);
+            let sets = 1..=subset_count(names.len(), backend);
             let sets: Vec<_> = sets.map(|set| format!("set{set}")).collect();
             ring::encode(&ring::points(sets.iter().map(|name| name.as_bytes())))
         }

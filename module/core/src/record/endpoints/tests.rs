@@ -87,3 +87,29 @@ fn an_affinity_key_leads_to_its_endpoint() {
     assert_eq!(view.by_affinity_key(b"5527bcca0bd221fcb9f44d85ffc6cc1"), None);
     assert_eq!(view.by_affinity_key(b""), None);
 }
+
+#[test]
+fn the_length_is_told_without_a_table() {
+    let hash = |subset_size| Some(HashBy { key: "$uri".into(), subset_size });
+    let affinity = |mode| Some(Box::new(Affinity { mode, ..Affinity::default() }));
+    let backends = [
+        Backend::default(),
+        Backend { hash_by: hash(0), ..Backend::default() },
+        Backend { hash_by: hash(2), ..Backend::default() },
+        Backend { affinity: affinity(AffinityMode::Balanced), ..Backend::default() },
+        Backend { affinity: affinity(AffinityMode::Persistent), ..Backend::default() },
+    ];
+    let many = (0..500).map(|n| endpoint(&format!("10.0.{}.{}", n / 250, n % 250), 8080));
+    let sets = [
+        EndpointSet::default(),
+        three(),
+        EndpointSet::new([endpoint("2001:db8::1", 80)]).unwrap(),
+        EndpointSet::new(many).unwrap(),
+    ];
+    for set in &sets {
+        for backend in &backends {
+            let value = encode_endpoints(set, backend, "x");
+            assert_eq!(endpoints_bytes(set, backend), value.len(), "{backend:?}");
+        }
+    }
+}

@@ -77,9 +77,10 @@ pub struct Operations {
     pub all_keys: fn(&Snapshot, &mut Keys),
     /// Whether the snapshot has a record with this key.
     pub has: fn(&Snapshot, &str) -> bool,
-    /// Calls the function with each record's key and the bytes of key and value, except for records that are encoded with
-    /// others.
-    pub sizes: fn(&Snapshot, &mut dyn FnMut(String, usize)),
+    /// Adds the names of a snapshot's records.
+    pub records: fn(&Snapshot, &mut Vec<RecordRef>),
+    /// The bytes of a record's key and value; `None`: there is no such record, or it is encoded with others.
+    pub size: fn(&Snapshot, &str) -> Option<usize>,
     /// Whether a withheld record is replaced by a closed one, rather than left out.
     pub has_closed_form: fn() -> bool,
     /// Decodes a single record, to find the fault in it.
@@ -125,7 +126,14 @@ impl Operations {
             has: |snapshot, key| {
                 parsed::<T>(key).is_some_and(|key| T::of(snapshot).contains_key(&key))
             },
-            sizes: sizes::<T>,
+            records: |snapshot, all| {
+                let keys = T::of(snapshot).keys();
+                all.extend(keys.map(|key| RecordRef { kind: T::KIND, key: key.to_string() }));
+            },
+            size: |snapshot, text| {
+                let key = parsed::<T>(text)?;
+                Some(text.len() + T::encode(&key, T::of(snapshot).get(&key)?)?.len())
+            },
             has_closed_form: || T::closed().is_some(),
             decode: decode_record::<T::Key, T::Value>,
             validate: T::validate,
@@ -192,16 +200,6 @@ fn all_keys<T: Table>(snapshot: &Snapshot, all: &mut Keys) {
     let mut patch = Patch { remove: std::mem::take(all), ..Patch::default() };
     T::changes(&mut patch).1.extend(T::of(snapshot).keys().cloned());
     *all = patch.remove;
-}
-
-fn sizes<T: Table>(snapshot: &Snapshot, visit: &mut dyn FnMut(String, usize)) {
-    for (key, value) in T::of(snapshot) {
-        if let Some(bytes) = T::encode(key, value) {
-            let key = key.to_string();
-            let bytes = key.len() + bytes.len();
-            visit(key, bytes);
-        }
-    }
 }
 
 fn parsed<T: Table>(key: &str) -> Option<T::Key> {
