@@ -4,6 +4,7 @@
 
 mod answers;
 mod changes;
+mod lines;
 mod ports;
 mod start;
 
@@ -11,11 +12,11 @@ pub use start::run;
 
 use crate::metrics::{self, ChangeToLive, Scrape};
 use changes::changes;
+use lines::{Line, VerdictLines};
 use oxigress_admission::ReviewRequest;
 use oxigress_dashboard::DashboardQuery;
 use oxigress_objects::external_name::DnsName;
-use oxigress_objects::verdict::{Severity, VerdictChanges};
-use oxigress_objects::{Changed, Kind, Name, World};
+use oxigress_objects::{Changed, Name, ObjectRef, World};
 use oxigress_provider::Batch;
 use oxigress_provider::dns::{Report, Resolver};
 use oxigress_provider::kubernetes::WatchHealth;
@@ -85,6 +86,8 @@ struct Controller {
     reviews: Reviews,
     publisher: Publisher,
     connection: Connection,
+    /// When nginx was last asked for its status.
+    looked_at: Instant,
     /// The time before which nothing is sent, unless something changes.
     wait_until: Instant,
     /// The provider has listed all objects at start: before that, nothing is published.
@@ -115,6 +118,8 @@ struct Controller {
     telemetry: Telemetry,
     /// Who writes status and Events; none: a folder, which has neither.
     reporter: Option<Reporter>,
+    /// Which verdicts have a line in the log.
+    lines: VerdictLines,
 }
 
 impl Controller {
@@ -241,7 +246,10 @@ impl Controller {
     /// Sends what there is to send, or looks when it is time.
     fn send_or_look(&mut self, look_at: &mut Instant) {
         let now = Instant::now();
-        let outgoing = if self.wants_to_send() && now >= self.wait_until {
+        // What has no room waits for the status, however much there is to send.
+        let is_asked_first = self.publisher.lacks_room() && now >= self.looked_at + LOOK;
+        let is_sending = self.wants_to_send() && now >= self.wait_until;
+        let outgoing = if is_sending && !is_asked_first {
             let translator = &self.translator;
             let owner = |place: OwnedHost<'_>| owner_of(translator, place);
             let view = View { snapshot: translator.snapshot(), owner: &owner };
@@ -256,7 +264,8 @@ impl Controller {
                     return;
                 }
             }
-        } else if self.is_idle() && now >= *look_at {
+        } else if self.is_idle() && (is_sending || now >= *look_at) {
+            self.looked_at = now;
             self.publisher.request_status()
         } else {
             return;
@@ -275,6 +284,7 @@ impl Controller {
         let view = View { snapshot: translator.snapshot(), owner: &owner };
         let next = self.publisher.answered(answer, took, &view);
         self.report_withheld();
+        self.lines.due(Instant::now().into_std()).iter().for_each(Line::log);
         if let Some(bytes) = self.publisher.wanted_zone() {
             self.ask_for_zone(bytes);
         }
@@ -318,12 +328,16 @@ impl Controller {
         }
     }
 
-    fn report(&self, update: Update) {
-        let verdicts = update.verdicts.clone();
+    fn report(&mut self, update: Update) {
+        let is_there = |object: &ObjectRef| self.world.has(object);
+        let lines = match self.has_all {
+            true => self.lines.of(&update.verdicts, is_there, Instant::now().into_std()),
+            false => self.lines.of_start(&update.verdicts, is_there),
+        };
+        lines.iter().for_each(Line::log);
         if let Some(reporter) = &self.reporter {
             reporter.report(update);
         }
-        report(verdicts, &self.world);
     }
 
     fn take_batches(&mut self, batches: Vec<(Instant, Batch)>) {
@@ -467,20 +481,4 @@ async fn send(mut client: Client, outgoing: Outgoing) -> Completion {
     let Outgoing { method, if_match, body } = outgoing;
     let answer = client.send(method, if_match.as_deref(), body).await;
     (client, start.elapsed(), answer)
-}
-
-fn report(verdicts: VerdictChanges, world: &World) {
-    for (object, verdict) in verdicts {
-        let is_there = world.has(&object);
-        match verdict {
-            None if is_there => tracing::info!("{object}: accepted"),
-            None if object.kind == Kind::Ingress => tracing::info!("{object}: removed"),
-            // Gone, or it never was and nothing asks for it any more.
-            None => tracing::debug!("{object}: no findings"),
-            Some(verdict) if verdict.severity == Severity::Note => {
-                tracing::info!("{object}: {verdict}")
-            }
-            Some(verdict) => tracing::warn!("{object}: {verdict}"),
-        }
-    }
 }

@@ -4,6 +4,7 @@
 //! Anybody who reaches the port may ask, so whatever is asked at once costs one answer ([`Latest`]), and connections
 //! are bounded ([`BOUNDS`]): a probe gets through while others hold as many connections as they like.
 
+use crate::latest::Latest;
 use crate::metrics::Metrics;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
@@ -19,8 +20,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Mutex;
-use tokio::time::Instant;
 
 /// How long nginx may take to answer.
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -37,27 +36,6 @@ struct Health {
     check: Latest<(StatusCode, String)>,
 }
 
-/// An answer that all get who asked before it was begun.
-struct Latest<T>(Mutex<Option<(Instant, T)>>);
-
-impl<T: Clone> Latest<T> {
-    fn new() -> Self {
-        Latest(Mutex::new(None))
-    }
-
-    async fn get(&self, find: impl Future<Output = T>) -> T {
-        let asked = Instant::now();
-        let mut latest = self.0.lock().await;
-        if let Some((_, answer)) = latest.as_ref().filter(|(begun, _)| *begun > asked) {
-            return answer.clone();
-        }
-        let begun = Instant::now();
-        let answer = find.await;
-        *latest = Some((begun, answer.clone()));
-        answer
-    }
-}
-
 /// Answers until the process ends; not ready once `is_leaving`.
 pub async fn serve(
     listener: TcpListener,
@@ -66,7 +44,7 @@ pub async fn serve(
     metrics: Metrics,
     is_leaving: Arc<AtomicBool>,
 ) {
-    let (text, check) = (Latest::new(), Latest::new());
+    let (text, check) = (Latest::new(Duration::ZERO), Latest::new(Duration::ZERO));
     let health = Arc::new(Health { path, socket, metrics, is_leaving, text, check });
     let converse = move |stream, slot| converse(stream, slot, health.clone());
     connections::serve(listener, BOUNDS, converse).await;

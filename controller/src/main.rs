@@ -14,6 +14,7 @@ mod flags;
 #[cfg(test)]
 mod golden;
 mod health;
+mod latest;
 mod local;
 mod log;
 mod metrics;

@@ -12,6 +12,8 @@ pub use live::ChangeToLive;
 pub use own::{Scrape, pace, source, text};
 
 use crate::flags::Flags;
+use crate::latest::Latest;
+use hyper::body::Bytes;
 use oxigress_admission::Checks;
 use oxigress_core::metrics::Options;
 use oxigress_net::socket::get;
@@ -20,7 +22,11 @@ use oxigress_supervisor::runtime::Runtime;
 use oxigress_telemetry::Counts;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
+
+/// How long it counts what the controller's loop has told, which everybody's changes wait for meanwhile.
+const KEPT: Duration = Duration::from_secs(1);
 
 /// Collects the text of `/metrics` from the controller, nginx and this process.
 pub struct Metrics {
@@ -31,6 +37,8 @@ pub struct Metrics {
     status: PathBuf,
     pid_file: PathBuf,
     controller: mpsc::Sender<Scrape>,
+    /// What the controller's loop has told.
+    own: Latest<Bytes>,
     checks: Arc<Checks>,
     spans: Arc<Counts>,
     /// The Lease's name, and whether it is ours.
@@ -54,6 +62,7 @@ impl Metrics {
             status,
             pid_file: runtime.file("nginx.pid"),
             controller,
+            own: Latest::new(KEPT),
             checks,
             spans,
             election: None,
@@ -67,19 +76,23 @@ impl Metrics {
         self
     }
 
+    /// What the controller tells; nothing, if its loop has ended.
+    async fn scrape(&self) -> Bytes {
+        let (reply, own) = oneshot::channel();
+        let scrape = Scrape { constant: self.options.constant.clone(), reply };
+        match self.controller.send(scrape).await {
+            Ok(()) => own.await.unwrap_or_default().into(),
+            Err(_) => Bytes::new(),
+        }
+    }
+
     /// Collects all metrics in the text format of Prometheus.
     pub async fn text(&self) -> Vec<u8> {
         let mut out = process::this().unwrap_or_default().into_bytes();
         if !self.is_enabled {
             return out;
         }
-        let (reply, own) = oneshot::channel();
-        let scrape = Scrape { constant: self.options.constant.clone(), reply };
-        if self.controller.send(scrape).await.is_ok()
-            && let Ok(own) = own.await
-        {
-            out.extend(own.into_bytes());
-        }
+        out.extend(self.own.get(self.scrape()).await);
         out.extend(self.checks.text(&self.options.constant).into_bytes());
         out.extend(self.spans.text(&self.options.constant).into_bytes());
         if let Some((lease, leadership)) = &self.election {

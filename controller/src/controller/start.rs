@@ -1,5 +1,6 @@
 //! Wires the parts of the controller role and starts its loop.
 
+use super::lines::VerdictLines;
 use super::ports::PortPace;
 use super::{Connection, Controller};
 use crate::flags::{DASHBOARD, Flags};
@@ -68,6 +69,7 @@ pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
         reviews: Reviews::default(),
         publisher: Publisher::new(flags.namespace_bytes_max.0),
         connection: Connection::Idle(Client::new(runtime.socket())),
+        looked_at: Instant::now(),
         wait_until: Instant::now(),
         has_all: false,
         is_incomplete: false,
@@ -84,6 +86,7 @@ pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
         live: ChangeToLive::default(),
         telemetry,
         reporter: status.as_ref().map(Status::reporter),
+        lines: VerdictLines::default(),
     };
     tokio::select! {
         () = controller.run(batches, reports, (arrival, conf_arrival), scrapes, reviews, dashboard_queries) => {
