@@ -10,7 +10,7 @@ use anyhow::Context;
 use oxigress_admission::{Checks, ReviewRequest, Webhook};
 use oxigress_dashboard::{Access, Dashboard, DashboardQuery};
 use oxigress_objects::World;
-use oxigress_provider::dns::Resolver;
+use oxigress_provider::dns::{Report, Resolver};
 use oxigress_provider::folder::Folder;
 use oxigress_provider::kubernetes::{Kubernetes, WatchHealth};
 use oxigress_provider::{Batch, Source};
@@ -59,9 +59,7 @@ pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
     tokio::spawn(health::serve(listener, path, runtime.socket(), metrics, is_leaving.clone()));
 
     let translator = Translator::new(options);
-    let (sender, reports) = mpsc::channel(64);
-    let resolver = Resolver::new(&flags.resolv_conf, runtime.file("names.json"), sender)
-        .with_context(|| format!("--resolv-conf {}", flags.resolv_conf.display()))?;
+    let (resolver, reports) = start_resolver(flags, &runtime)?;
     let mut controller = Controller {
         world: World::default(),
         pace: Pace::default(),
@@ -95,6 +93,17 @@ pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
         // The loop goes on meanwhile: endpoints may go too, and what is told of Ingresses still counts.
         () = end(flags, &mut signals, &is_leaving, status) => Ok(ExitCode::SUCCESS),
     }
+}
+
+/// The resolver of DNS names, and what it reports.
+fn start_resolver(
+    flags: &Flags,
+    runtime: &Runtime,
+) -> anyhow::Result<(Resolver, mpsc::Receiver<Report>)> {
+    let (sender, reports) = mpsc::channel(64);
+    let resolver = Resolver::new(&flags.resolv_conf, runtime.file("names.json"), sender)
+        .with_context(|| format!("--resolv-conf {}", flags.resolv_conf.display()))?;
+    Ok((resolver, reports))
 }
 
 /// Waits for a signal and the grace period after it, then gives back the Lease.

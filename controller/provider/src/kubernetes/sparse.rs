@@ -304,11 +304,10 @@ impl Sparse {
 
 /// Whether an object of the kind names all that it refers to; others decide about the references of those.
 fn names_all(kind: Kind) -> bool {
-    match kind {
-        Kind::Ingress | Kind::Gateway | Kind::ListenerSet => true,
-        Kind::BackendTLSPolicy | Kind::Policy => true,
-        _ => false,
-    }
+    matches!(
+        kind,
+        Kind::Ingress | Kind::Gateway | Kind::ListenerSet | Kind::BackendTLSPolicy | Kind::Policy
+    )
 }
 
 /// Whether there can be an object of the name. Nothing else may stand in the path of a request, and the API server would not

@@ -290,8 +290,8 @@ impl Translator {
             true => route.key.namespace != age.key.namespace && age.created <= route.created,
             false => age.takes_from(route),
         };
-        let held = self.gateways.session_holders.at(host).filter(|_| !is_unnamed);
-        let held = held.filter(|(route, _)| is_lost(route)).cloned().next();
+        let mut held = self.gateways.session_holders.at(host).filter(|_| !is_unnamed);
+        let held = held.find(|(route, _)| is_lost(route)).cloned();
         let (owner, kind) = self.unwritten_over(host, is_lost).or(held)?;
         Some(Note::rejected(why(host, (&owner.key, kind), Kind::Ingress)))
     }
