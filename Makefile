@@ -22,6 +22,9 @@ export CARGO_TARGET_DIR := $(CURDIR)/$(OXIGRESS_TARGET)
 # compile both together: one selection of packages is one selection of features, so that they share what they depend on.
 run test: export OXIGRESS_PROFILE = quick
 profile = $(or $(OXIGRESS_PROFILE),release)
+ifneq ($(and $(filter run test,$(MAKECMDGOALS)),$(filter bench image release,$(MAKECMDGOALS))),)
+$(error run 'make bench', 'make image' and 'make release' by themselves: 'make run' and 'make test' do not optimise)
+endif
 export OXIGRESS_BESIDE = $(if $(OXIGRESS_PROFILE),-p oxigress)
 
 step := nginx-build/step
@@ -133,6 +136,7 @@ clean: ## remove what was built; a fetched nginx source stays
 	rm -rf target/{,second/,debian/}{dist,module} target/{,second/}nginx/objs
 	rm -rf target/{asan,asan-nginx,tsan,valgrind,loom,miri,poison-planted,log}
 	$(CARGO) clean --quiet --release
+	$(CARGO) clean --quiet --profile quick
 
 .PHONY: distclean
 distclean: ## remove target/, the nginx source included

@@ -88,6 +88,8 @@ struct Controller {
     connection: Connection,
     /// When nginx was last asked for its status.
     looked_at: Instant,
+    /// That was the last request: a write comes before the next one.
+    has_just_looked: bool,
     /// The time before which nothing is sent, unless something changes.
     wait_until: Instant,
     /// The provider has listed all objects at start: before that, nothing is published.
@@ -247,8 +249,10 @@ impl Controller {
     fn send_or_look(&mut self, look_at: &mut Instant) {
         let now = Instant::now();
         // What has no room waits for the status, however much there is to send.
-        let is_asked_first = self.publisher.lacks_room() && now >= self.looked_at + LOOK;
+        let is_time = !self.has_just_looked && now >= self.looked_at + LOOK;
+        let is_asked_first = self.publisher.lacks_room() && is_time;
         let is_sending = self.wants_to_send() && now >= self.wait_until;
+        let mut is_looking = false;
         let outgoing = if is_sending && !is_asked_first {
             let translator = &self.translator;
             let owner = |place: OwnedHost<'_>| owner_of(translator, place);
@@ -265,11 +269,12 @@ impl Controller {
                 }
             }
         } else if self.is_idle() && (is_sending || now >= *look_at) {
-            self.looked_at = now;
+            (self.looked_at, is_looking) = (now, true);
             self.publisher.request_status()
         } else {
             return;
         };
+        self.has_just_looked = is_looking;
         *look_at = now + LOOK;
         let nothing = Connection::Busy(Box::pin(std::future::pending()));
         if let Connection::Idle(client) = std::mem::replace(&mut self.connection, nothing) {

@@ -280,7 +280,9 @@ impl Withheld {
     /// Items that are no longer withheld: those that are tried again, and those that fit into the zone by now, endpoints first,
     /// then those of the oldest hosts.
     pub fn take_fitting(&mut self, age_of: impl Fn(&Item) -> i64) -> Vec<Item> {
-        let retried = std::mem::take(&mut self.retried);
+        let mut retried = std::mem::take(&mut self.retried);
+        // One that its namespace's limit keeps out since is not.
+        retried.retain(|item| matches!(self.reasons.get(item), Some(Reason::NoRoom { .. })));
         let mut fitting: Vec<Item> = retried.iter().cloned().collect();
         if let Some(mut room) = self.has_room.take() {
             let others = self.without_room().filter(|(_, item)| !retried.contains(item));

@@ -68,6 +68,7 @@ pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
         publisher: Publisher::new(flags.namespace_bytes_max.0),
         connection: Connection::Idle(Client::new(runtime.socket())),
         looked_at: Instant::now(),
+        has_just_looked: false,
         wait_until: Instant::now(),
         has_all: false,
         is_incomplete: false,

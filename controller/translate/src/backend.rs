@@ -394,16 +394,16 @@ impl Endpoints {
         denied
     }
 
-    /// Whether no more are looked at, since the set will be refused.
+    /// Whether no more are looked at, and the set is refused: of fewer those that are near may be few enough.
     fn are_too_many(&self) -> bool {
-        self.all.len() > MAX_ENDPOINTS || self.looked_at > MAX_LOOKED_AT
+        self.looked_at > MAX_LOOKED_AT
     }
 
     /// The endpoints that are used: the near ones where nearness is preferred, else all.
     fn finish(self, prefers: Option<Nearness>) -> Result<EndpointSet, Invalid> {
         if self.are_too_many() {
             return Err(Invalid::new(format!(
-                "its EndpointSlices have more than {MAX_ENDPOINTS} endpoints, or each of them several times"
+                "its EndpointSlices have more than {MAX_LOOKED_AT} addresses with their ports"
             )));
         }
         EndpointSet::new(nearness::choose(self.all, prefers))

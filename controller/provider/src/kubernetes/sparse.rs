@@ -304,10 +304,7 @@ impl Sparse {
 
 /// Whether an object of the kind names all that it refers to; others decide about the references of those.
 fn names_all(kind: Kind) -> bool {
-    matches!(
-        kind,
-        Kind::Ingress | Kind::Gateway | Kind::ListenerSet | Kind::BackendTLSPolicy | Kind::Policy
-    )
+    matches!(kind, Kind::Ingress | Kind::ListenerSet | Kind::BackendTLSPolicy | Kind::Policy)
 }
 
 /// Whether there can be an object of the name. Nothing else may stand in the path of a request, and the API server would not

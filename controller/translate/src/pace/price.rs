@@ -316,7 +316,9 @@ impl<'a> Prices<'a> {
     /// The hosts that are merged again for an Ingress: where nothing but its paths is new, those whose paths are.
     fn hosts_changed_by(&self, key: &Key, new: &Ingress) -> BTreeSet<HostPattern> {
         let all = self.translator.hosts_named_by(key, new);
-        let Some(old) = self.same_but_for_paths(key, new) else { return all };
+        // Whether a pattern is one, and has captures, may turn with another path.
+        let old = self.same_but_for_paths(key, new);
+        let Some(old) = old.filter(|_| !self.translator.may_have_patterns(new)) else { return all };
         let (old, new) = (paths_by_host(old), paths_by_host(new));
         let is_changed = |host: &str| old.get(host) != new.get(host);
         let changed = old.keys().chain(new.keys()).filter(|host| is_changed(host));
@@ -329,15 +331,11 @@ impl<'a> Prices<'a> {
 
     /// The older form of an Ingress that is served, if it says the same about everything but the paths of its hosts.
     fn same_but_for_paths(&self, key: &Key, new: &Ingress) -> Option<&'a Ingress> {
-        let has_groups = |ingress: &Ingress| {
-            paths_by_host(ingress).values().flatten().any(|p| p.path.contains('('))
-        };
         self.world.ingresses.get(key).map(AsRef::as_ref).filter(|old| {
             self.translator.claims.contains_key(key)
                 && (old.created, &old.class, &old.tls) == (new.created, &new.class, &new.tls)
                 && (&old.annotations, &old.default_backend)
                     == (&new.annotations, &new.default_backend)
-                && has_groups(old) == has_groups(new)
         })
     }
 

@@ -44,7 +44,11 @@ impl Translator {
     ) -> Option<String> {
         let has_it = self.above.get(wildcard).is_some_and(|above| above.is_by(age));
         let below = self.below.get(wildcard).filter(|_| !has_it)?;
-        let lost = below.iter().take(MOST_BELOW).find_map(|host| {
+        // Hosts that routes alone name lose nothing to a ListenerSet.
+        let below = below.iter().filter(|h| new == Kind::Ingress || self.route_alone(h).is_none());
+        let is_new = new == Kind::Ingress && !self.claims.contains_key(&age.key);
+        let are_too_many = !is_new && below.clone().nth(MOST_BELOW).is_some();
+        let lost = below.take(MOST_BELOW).find_map(|host| {
             if let Some(route) = self.route_alone(host) {
                 // Of a ListenerSet such a host is not.
                 let is_lost = new == Kind::Ingress && self.is_lost_below(host, route, age);
@@ -70,7 +74,7 @@ impl Translator {
                 owner::words_of(host),
                 owner.key.namespace
             )),
-            None if below.len() > MOST_BELOW => Some(format!(
+            None if are_too_many => Some(format!(
                 "more than {MOST_BELOW} hosts would show the certificate for {wildcard}, too many to look whose they are: {other}"
             )),
             None => None,

@@ -80,7 +80,17 @@ impl Translator {
         claims.hosts.keys().flat_map(of_host).collect()
     }
 
-    /// Who would own a host if an Ingress had these claims and aliases: those that hold, or all that it writes.
+    /// Whether the stored form of an Ingress has written an alias: nobody is kept from changing it by what came since.
+    fn has_written(&self, claims: &Claims, alias: &Alias, source: &HostPattern) -> bool {
+        let stored = self.claims.get(&claims.key);
+        let stored = stored.filter(|old| old.created == claims.created && old.canary().is_none());
+        stored.is_some_and(|old| {
+            let alone = HostView::of_claims(self.options.host_ownership, &[old], None);
+            old.hosts.contains_key(source) && aliases::written(source, &alone.owner).contains(alias)
+        })
+    }
+
+    /// Who would own a host if an Ingress had these claims and aliases: those that hold, or all that it writes newly, too.
     fn decide_with<'c>(
         &'c self,
         host: &HostPattern,
@@ -92,7 +102,8 @@ impl Translator {
         aliases.retain(|(alias, _)| alias.age.key != claims.key);
         let first = (Alias::first_of(host), HostPattern::default_host());
         let onto = own.range(first..).take_while(|((alias, _), _)| alias.host == *host);
-        let onto = onto.filter(|(_, holds)| is_written || **holds);
+        let is_new = |alias, source| is_written && !self.has_written(claims, alias, source);
+        let onto = onto.filter(|((alias, source), holds)| **holds || is_new(alias, source));
         aliases.extend(onto.map(|((alias, source), _)| (alias, source)));
         aliases.sort();
         let (mode, by_gateway) = (self.options.host_ownership, self.gateway_claims.get(host));
@@ -119,7 +130,12 @@ impl Translator {
         };
         let is_foreign = |(owner, _): &(Age, Kind)| owner.key.namespace != claims.key.namespace;
         // A listener leaves the host to it.
-        let is_heir = || decided.kind == Kind::Gateway && claims.canary().is_none();
+        let is_heir = || {
+            let heir = self.successor(host, decided.kind);
+            decided.kind == Kind::Gateway
+                && claims.canary().is_none()
+                && heir.is_none_or(|(age, _)| claims.age() <= age)
+        };
         let of_set = || self.set_over(host, &claims.age()).filter(|_| is_oldest() || is_heir());
         let (Age { key: owner, .. }, kind) = before.filter(is_foreign).or_else(of_set)?;
         Some(Note::rejected(format!(

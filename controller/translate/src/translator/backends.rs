@@ -18,6 +18,9 @@ use oxigress_settings::grammar::url;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+/// What a namespace pays at most, in one update, for backends of others that are read because of it, in nanoseconds.
+const MOST_FOR_OTHERS: u64 = 500_000_000;
+
 impl Translator {
     /// How many backends a Service has, one for each of its ports to which something leads, and how many of them hash.
     pub(crate) fn count_backends(&self, service: &Key) -> (usize, usize) {
@@ -229,16 +232,23 @@ impl Translator {
     }
 
     /// Has those pay for what was read who had it read: the payer of a backend that has changed something itself, else, in
-    /// equal parts, all that have.
+    /// equal parts and up to a limit, all that have changed something by which others' backends may be read.
     pub(super) fn charge(&mut self, before: BTreeMap<Name, u64>, changed: &Changed) {
         let causes = causes(changed);
+        let own: BTreeSet<&Name> = changed.services.iter().map(|key| &key.namespace).collect();
+        let mut left = MOST_FOR_OTHERS;
         for (payer, price) in std::mem::replace(&mut self.endpoint_work, before) {
-            if causes.is_empty() || causes.contains(&payer) {
-                self.note_work(payer, price);
-                continue;
+            let is_own = causes.contains(&payer) || own.contains(&payer);
+            let part = match causes.len() as u64 {
+                0 => 0,
+                _ if is_own => 0,
+                count => (price / count).min(left),
+            };
+            left -= part;
+            self.note_work(payer, price - part * causes.len() as u64);
+            if part > 0 {
+                causes.iter().for_each(|cause| self.note_work((*cause).clone(), part));
             }
-            let part = price / causes.len() as u64;
-            causes.iter().for_each(|cause| self.note_work((*cause).clone(), part));
         }
     }
 
@@ -262,10 +272,11 @@ impl Translator {
     }
 }
 
-/// The namespaces of all objects that have changed.
+/// The namespaces of the objects that have changed, but for Services and their endpoints: these have only the backends of their
+/// own namespace read.
 fn causes(changed: &Changed) -> BTreeSet<&Name> {
-    let Changed { config_maps, gateway_api, ingresses, secrets, services, .. } = changed;
-    let keys = [config_maps, ingresses, secrets, services].into_iter().flatten();
+    let Changed { config_maps, gateway_api, ingresses, secrets, .. } = changed;
+    let keys = [config_maps, ingresses, secrets].into_iter().flatten();
     let keys = keys.chain(gateway_api.iter().map(|object| &object.key));
     keys.map(|key| &key.namespace).filter(|namespace| !namespace.is_empty()).collect()
 }

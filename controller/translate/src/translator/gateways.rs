@@ -231,7 +231,10 @@ impl Translator {
         }
         backends.extend(old.backends.keys().filter(|id| !built.backends.contains_key(id)).cloned());
         let urls = old.urls.keys().chain(built.urls.keys());
-        backends.extend(urls.filter(|id| old.urls.get(*id) != built.urls.get(*id)).cloned());
+        let urls = urls.filter(|id| old.urls.get(*id) != built.urls.get(*id));
+        let urls: Vec<_> = urls.cloned().collect();
+        self.is_new_external_names |= !urls.is_empty();
+        backends.extend(urls);
         self.is_new_conf_input |= old.opened != built.opened;
         self.put_statuses(&old, &built);
         self.separate_tls(&gone);

@@ -133,6 +133,8 @@ impl Translator {
         backends.extend(touched.iter().map(|backend| backend.backend.clone()));
         let urls = self.urls.set(host, merged.urls);
         backends.extend(urls.iter().map(|url| url.0.clone()));
+        // Who names a URL decides in whose turn its name is looked up.
+        self.is_new_external_names |= !urls.is_empty();
         self.put_policies(PolicyHolder::Host(host.clone()), merged.policies);
         let Patch { upsert, remove, .. } = &mut self.patch;
         let servers = &mut self.snapshot.servers;
