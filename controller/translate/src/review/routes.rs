@@ -15,6 +15,16 @@ use oxigress_objects::{Key, Kind, ObjectRef, World};
 use std::collections::BTreeSet;
 use std::time::Instant;
 
+/// A route that is about to be stored.
+#[derive(Clone, Copy)]
+struct Change<'r> {
+    route: &'r Route,
+    /// As it is until now.
+    stored: Option<&'r Route>,
+    age: &'r Age,
+    kind: Kind,
+}
+
 impl Translator {
     /// Judges whose hosts a route would have. Its age is the object's, not that of a host name in it: an old one that names a
     /// new host would be the oldest there, and take the host from its owner. All else is told in the route's status.
@@ -33,26 +43,20 @@ impl Translator {
             return outcome;
         }
         let age = Age { created: route.meta.created, key: id.key.clone() };
-        let stored = world.gateway_api.routes.get(id);
+        let stored = world.gateway_api.routes.get(id).map(|old| &**old);
+        let change = Change { route, stored, age: &age, kind: id.kind };
         reviews.begin(&id.key.namespace, now);
         let prices = Prices { translator: self, world };
         if !reviews.charge(prices.of_review(id, &route.spec)) {
             outcome.warnings.push(too_often(&id.key.namespace));
-            let stored = stored.map(|old| &**old);
-            outcome.denial = self.taken_by_name(world, route, stored, &age, id.kind);
+            outcome.denial = self.taken_by_name(world, change);
             return outcome;
         }
         let mut standing = Standing::of(world, &self.options, Some(&self.gateways.left));
         let new = standing.hosts_of(id, route);
         outcome.compared = (new.named.len() + new.covered.len() + new.sessions.len()).min(1);
         let mut losses = self.losses(world, &new, &age, id.kind);
-        losses.extend(self.taken_beside_sets(
-            world,
-            route,
-            stored.map(|old| &**old),
-            &age,
-            id.kind,
-        ));
+        losses.extend(self.taken_beside_sets(world, change));
         let mut behind = self.losses(world, &standing.hosts_behind(id, route), &age, id.kind);
         // What it takes already it has taken long ago: nobody is to be kept from changing an object by what came since.
         if let Some(stored) = stored.filter(|_| !losses.is_empty() || !behind.is_empty()) {
@@ -88,31 +92,18 @@ impl Translator {
 
     /// Why it may not newly write names where there are ListenerSets: which of them have a listener for a host depends on the routes
     /// that name it, this one too. So the names count wherever it attaches.
-    fn taken_beside_sets(
-        &self,
-        world: &World,
-        route: &Route,
-        stored: Option<&Route>,
-        age: &Age,
-        kind: Kind,
-    ) -> Vec<Loss> {
-        let mut losses: Vec<Loss> = self.losses_below(route, stored, age, kind).collect();
+    fn taken_beside_sets(&self, world: &World, change: Change<'_>) -> Vec<Loss> {
+        let mut losses: Vec<Loss> = self.losses_below(change).collect();
         // One that it names may wait until its namespace can pay for it.
-        if !world.gateway_api.sets.is_empty() || has_set(route) {
-            losses.extend(self.losses_of_names(world, route, stored, age, kind));
+        if !world.gateway_api.sets.is_empty() || has_set(change.route) {
+            losses.extend(self.losses_of_names(world, change));
         }
         losses
     }
 
     /// What others would lose by the names that a route has newly, wherever it attaches.
-    fn losses_of_names(
-        &self,
-        world: &World,
-        route: &Route,
-        stored: Option<&Route>,
-        age: &Age,
-        kind: Kind,
-    ) -> impl Iterator<Item = Loss> {
+    fn losses_of_names(&self, world: &World, change: Change<'_>) -> impl Iterator<Item = Loss> {
+        let Change { route, stored, age, kind } = change;
         // What a route of another controller names is kept from nobody.
         let is_ours = Prices { translator: self, world }.has_gateway(&age.key, &route.spec);
         let new = new_names(route, stored).filter_map(|name| HostPattern::parse(name).ok());
@@ -124,13 +115,8 @@ impl Translator {
 
     /// What others would lose by the wildcards that a route of sessions has newly, wherever it attaches: what is in the way of a
     /// listener may be removed, and the listener may wait. One of all names has those of listeners of sets.
-    fn losses_below(
-        &self,
-        route: &Route,
-        stored: Option<&Route>,
-        age: &Age,
-        kind: Kind,
-    ) -> impl Iterator<Item = Loss> {
+    fn losses_below(&self, change: Change<'_>) -> impl Iterator<Item = Loss> {
+        let Change { route, stored, age, kind } = change;
         let wild = new_names(route, stored).filter_map(|name| HostPattern::parse(name).ok());
         let stored = stored.filter(|old| old.spec.parent_refs == route.spec.parent_refs);
         let is_of_all = route.spec.hostnames.is_empty()
@@ -142,14 +128,8 @@ impl Translator {
     }
 
     /// Why a route may not be stored, told without looking at listeners.
-    fn taken_by_name(
-        &self,
-        world: &World,
-        route: &Route,
-        stored: Option<&Route>,
-        age: &Age,
-        kind: Kind,
-    ) -> Option<String> {
+    fn taken_by_name(&self, world: &World, change: Change<'_>) -> Option<String> {
+        let Change { route, stored, age, kind } = change;
         let at_same = stored.filter(|old| old.spec.parent_refs == route.spec.parent_refs);
         if at_same.is_some_and(|old| old.spec.hostnames == route.spec.hostnames) {
             return None;
@@ -162,7 +142,7 @@ impl Translator {
                 too_often(&age.key.namespace)
             ));
         }
-        let mut losses = self.losses_of_names(world, route, stored, age, kind);
+        let mut losses = self.losses_of_names(world, change);
         losses.next().map(|loss| loss.why)
     }
 

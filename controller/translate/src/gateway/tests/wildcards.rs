@@ -1,25 +1,20 @@
 //! What an Ingress says about TLS of a wildcard, and hosts below it that routes of another namespace name.
 
 use super::*;
-use oxigress_core::model::{CertificateId, Snapshot, StreamPort};
+use oxigress_core::model::{CertificateId, StreamPort};
 use oxigress_core::record::{Kind as Record, snapshot_records};
 use oxigress_core::router::session::{Arrival, Verdict, of_tls};
 use oxigress_core::router::tls;
 use std::collections::BTreeMap;
 
-type Records = BTreeMap<(Record, Vec<u8>), Vec<u8>>;
-
 const HOST: &str = "pay.shop.test";
-
-fn records(snapshot: &Snapshot) -> Records {
-    let all = snapshot_records(snapshot.clone()).into_iter();
-    all.map(|change| ((change.kind, change.key), change.value.unwrap())).collect()
-}
 
 impl Bench {
     /// The certificate that clients of the host are shown, and whether its TLS is passed through.
     fn shown(&self) -> (String, bool) {
-        let records = records(self.translator.snapshot());
+        let all = snapshot_records(self.translator.snapshot().clone()).into_iter();
+        let records: BTreeMap<(Record, Vec<u8>), Vec<u8>> =
+            all.filter_map(|change| Some(((change.kind, change.key), change.value?))).collect();
         let id = tls::certificate_id(&&records, Some(HOST.as_bytes())).unwrap_or_default();
         let arrival =
             Arrival { port: StreamPort::parse("tcp/443").unwrap(), address: &|| None, random: 0 };

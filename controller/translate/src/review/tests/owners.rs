@@ -1,5 +1,6 @@
 //! What the webhook says to namespaces about hosts that are not theirs.
 
+use super::routes::{CLASS, with_listeners};
 use super::{Fixture, ingress};
 use oxigress_core::model::HostPattern;
 
@@ -333,20 +334,13 @@ fn an_old_ingress_takes_no_path_of_another_namespace_by_writing_it_otherwise() {
     fixture.denies("old", &had("type: Prefix"), "is already defined in ingress default/login");
 }
 
-const CLASS_OF_GATEWAYS: &str = "apiVersion: gateway.networking.k8s.io/v1\nkind: GatewayClass\nmetadata: { name: oxigress }\n\
-                                 spec: { controllerName: oxigress.io/gateway-controller }";
-
 /// A Gateway of the namespace `infra`, of 2019, with these listeners for routes of all namespaces.
 fn gateway(listeners: &[&str]) -> String {
     let open =
         |one: &&str| format!("{{ {one}, allowedRoutes: {{ namespaces: {{ from: All }} }} }}");
     let listeners: Vec<_> = listeners.iter().map(open).collect();
-    format!(
-        "{CLASS_OF_GATEWAYS}\n---\napiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\n\
-         metadata: {{ name: web, namespace: infra, creationTimestamp: '2019-01-01T00:00:00Z' }}\n\
-         spec: {{ gatewayClassName: oxigress, allowedListeners: {{ namespaces: {{ from: All }} }}, listeners: [{}] }}",
-        listeners.join(", ")
-    )
+    let listeners: Vec<_> = listeners.iter().map(String::as_str).collect();
+    format!("{CLASS}\n---\n{}", with_listeners(&listeners))
 }
 
 /// A route of the namespace `victim`, of 2022, with what is said of its hosts.

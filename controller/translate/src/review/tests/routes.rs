@@ -91,7 +91,7 @@ fn a_route_may_move_to_a_younger_gateway_and_takes_nothing_from_who_is_served_th
     }
 }
 
-const CLASS: &str = "apiVersion: gateway.networking.k8s.io/v1\nkind: GatewayClass\nmetadata: { name: oxigress }\n\
+pub(super) const CLASS: &str = "apiVersion: gateway.networking.k8s.io/v1\nkind: GatewayClass\nmetadata: { name: oxigress }\n\
                      spec: { controllerName: oxigress.io/gateway-controller }";
 
 /// A Gateway with one listener, whose host may be empty.
@@ -259,7 +259,7 @@ fn a_namespace_that_has_spent_its_reviews_takes_no_host() {
 }
 
 /// A Gateway of the namespace `infra`, of 2019, with these listeners.
-fn with_listeners(listeners: &[&str]) -> String {
+pub(super) fn with_listeners(listeners: &[&str]) -> String {
     format!(
         "apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\n\
          metadata: {{ name: web, namespace: infra, creationTimestamp: '2019-01-01T00:00:00Z' }}\n\
