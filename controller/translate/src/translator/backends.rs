@@ -227,6 +227,9 @@ impl Translator {
 
     /// Counts what was looked at for a backend.
     pub(super) fn note_work(&mut self, payer: Name, price: u64) {
+        if price == 0 {
+            return;
+        }
         let work = self.endpoint_work.entry(payer).or_default();
         *work = work.saturating_add(price);
     }
@@ -246,9 +249,7 @@ impl Translator {
             };
             left -= part;
             self.note_work(payer, price - part * causes.len() as u64);
-            if part > 0 {
-                causes.iter().for_each(|cause| self.note_work((*cause).clone(), part));
-            }
+            causes.iter().for_each(|cause| self.note_work((*cause).clone(), part));
         }
     }
 
