@@ -46,8 +46,7 @@ impl Translator {
         let below = self.below.get(wildcard).filter(|_| !has_it)?;
         // Hosts that routes alone name lose nothing to a ListenerSet.
         let below = below.iter().filter(|h| new == Kind::Ingress || self.route_alone(h).is_none());
-        let is_new = new == Kind::Ingress && !self.claims.contains_key(&age.key);
-        let are_too_many = !is_new && below.clone().nth(MOST_BELOW).is_some();
+        let are_too_many = below.clone().nth(MOST_BELOW).is_some();
         let lost = below.take(MOST_BELOW).find_map(|host| {
             if let Some(route) = self.route_alone(host) {
                 // Of a ListenerSet such a host is not.

@@ -307,6 +307,10 @@ fn an_old_ingress_does_not_take_a_host_by_an_alias_that_does_not_hold_yet() {
     let has_it = evil("old", old, "server-alias: shop.test");
     let fixture = Fixture::new("", &[ingress("shop", &victim), has_it]);
     fixture.admits("old", &names("server-alias: shop.test"));
+    // So does what it has written and does not hold, though the name is another one's since.
+    let has_written = evil("old", old, "server-alias: shop.test");
+    let fixture = Fixture::new("", &[hidden[0].clone(), hidden[1].clone(), has_written]);
+    fixture.admits("old", &names("server-alias: shop.test"));
 }
 
 /// Serving compares patterns: a slash at the end of a prefix has no meaning.
