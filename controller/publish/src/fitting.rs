@@ -33,7 +33,10 @@ impl Publisher {
                 if is_fitting {
                     room -= bytes;
                 }
-                let is_retried = is_fitting || ledger.is_turn_of_others(item, bytes);
+                // The old record makes room for one that is no larger.
+                let is_retried = is_fitting
+                    || self.withheld.has_old(item)
+                    || ledger.is_turn_of_others(item, bytes);
                 Some((bytes, is_retried))
             };
             let all = changed.into_iter().map(|item| (measure(&item), item));

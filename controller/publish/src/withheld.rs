@@ -267,6 +267,11 @@ impl Withheld {
         }
     }
 
+    /// Whether nginx still has an older form of the record.
+    pub fn has_old(&self, item: &Item) -> bool {
+        item.is_record(keeps_old) && !self.is_absent(&item.record)
+    }
+
     /// Something has no room.
     pub fn lacks_room(&self) -> bool {
         self.without_room().next().is_some()
@@ -284,7 +289,13 @@ impl Withheld {
         // One that its namespace's limit keeps out since is not.
         retried.retain(|item| matches!(self.reasons.get(item), Some(Reason::NoRoom { .. })));
         let mut fitting: Vec<Item> = retried.iter().cloned().collect();
-        if let Some(mut room) = self.has_room.take() {
+        let booked: u64 =
+            self.without_room().filter(|(_, i)| retried.contains(i)).map(|of| of.0).sum();
+        if let Some(full) = &mut self.full_at {
+            full.free = full.free.saturating_sub(booked);
+        }
+        if let Some(room) = self.has_room.take() {
+            let mut room = room.saturating_sub(booked);
             let others = self.without_room().filter(|(_, item)| !retried.contains(item));
             let order = |(bytes, item): (u64, &Item)| {
                 (item.record.kind != Kind::Endpoints, age_of(item), bytes, item.clone())

@@ -98,6 +98,10 @@ impl VerdictLines {
         let of_namespace = bucket(&mut self.namespaces, namespace, OF_NAMESPACE, now);
         if self.left_out_of.contains_key(namespace) || of_namespace.left(now) < ONE {
             *self.left_out_of.entry(namespace.clone()).or_default() += 1;
+            // What is told of the object later is the last that there was.
+            if let Some((_, last)) = self.left_out.get_mut(object) {
+                last.clone_from(line);
+            }
             return false;
         }
         let of_object = bucket(&mut self.objects, object, OF_OBJECT, now);
