@@ -1,7 +1,7 @@
 //! Service and EndpointSlice as translate reads them.
 
 use crate::Key;
-use crate::external_name::ExternalName;
+use crate::external_name::{DnsName, ExternalName};
 use std::fmt;
 use std::net::IpAddr;
 
@@ -25,6 +25,16 @@ pub enum Nearness {
     Zone,
     /// Those meant for the same node; if there are none, for the same zone.
     Node,
+}
+
+impl Service {
+    /// The DNS name that it stands for.
+    pub fn dns_name(&self) -> Option<&DnsName> {
+        match self.external_name.as_ref()? {
+            ExternalName::Name(name) => Some(name),
+            ExternalName::Address(_) | ExternalName::Odd(..) => None,
+        }
+    }
 }
 
 impl Nearness {

@@ -7,7 +7,7 @@
 //! An object holds only what translate reads. A change of anything else (status, labels, resource
 //! versions) leaves it equal, and equal objects change nothing.
 
-use crate::external_name::{DnsAnswer, DnsName, ExternalName};
+use crate::external_name::{DnsAnswer, DnsName};
 use crate::gateway::{
     BackendTlsPolicy, Gateway, GatewayClass, GatewayObjects, ListenerSet, Policy, ReferenceGrant,
     Route,
@@ -232,10 +232,7 @@ impl World {
     }
 
     fn apply_service(&mut self, key: Key, new: Option<Arc<Service>>, changed: &mut Changed) {
-        let name_of = |service: &Arc<Service>| match &service.external_name {
-            Some(ExternalName::Name(name)) => Some(name.clone()),
-            _ => None,
-        };
+        let name_of = |service: &Arc<Service>| service.dns_name().cloned();
         let (old_name, new_name) =
             (self.services.get(&key).and_then(name_of), new.as_ref().and_then(name_of));
         if old_name != new_name {

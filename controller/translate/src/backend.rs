@@ -167,14 +167,6 @@ pub fn missing(world: &World, options: &Options, to: &BackendRef, usage: Usage) 
     find(world, options, to, usage, &mut Resolved::default()).err()
 }
 
-/// The DNS name that a Service stands for.
-pub fn name_of(world: &World, service: &Key) -> Option<DnsName> {
-    match world.services.get(service)?.external_name.as_ref()? {
-        ExternalName::Name(name) => Some(name.clone()),
-        ExternalName::Address(_) | ExternalName::Odd(..) => None,
-    }
-}
-
 /// Where a Service's port leads.
 enum Found<'w> {
     /// To the endpoints of a Service.

@@ -1,7 +1,6 @@
 //! How much there is to look at for a backend, told before anything is read.
 
 use super::{MAX_LOOKED_AT, Usage};
-use oxigress_objects::external_name::ExternalName;
 use oxigress_objects::service::EndpointSlice;
 use oxigress_objects::{Key, World};
 use std::collections::BTreeMap;
@@ -41,13 +40,9 @@ impl Sizes {
 /// slices and the ports included.
 pub fn of_service(world: &World, service: &Key) -> usize {
     let Some(known) = world.services.get(service) else { return 1 };
-    match &known.external_name {
-        Some(ExternalName::Name(name)) => {
-            let addresses = world.answer_for(name).map_or(0, |answer| answer.addresses.len());
-            return 1 + OF_ADDRESS * addresses;
-        }
-        Some(_) => return 1,
-        None => {}
+    if known.external_name.is_some() {
+        let answer = known.dns_name().and_then(|name| world.answer_for(name));
+        return 1 + OF_ADDRESS * answer.map_or(0, |answer| answer.addresses.len());
     }
     // A port without a name leads to all that slices have.
     let is_nameless = known.ports.iter().any(|port| port.name.is_empty());

@@ -49,8 +49,7 @@ impl Translator {
         let are_too_many = below.clone().nth(MOST_BELOW).is_some();
         let lost = below.take(MOST_BELOW).find_map(|host| {
             if let Some(route) = self.route_alone(host) {
-                // Of a ListenerSet such a host is not.
-                let is_lost = new == Kind::Ingress && self.is_lost_below(host, route, age);
+                let is_lost = self.is_lost_below(host, route, age);
                 return is_lost.then(|| (host, route.clone()));
             }
             let is_younger = |(created, key): &(i64, Key)| {

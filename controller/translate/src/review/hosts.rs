@@ -65,12 +65,11 @@ impl Translator {
 
     fn aliases_of(&self, claims: &Claims) -> Aliases {
         let mode = self.options.host_ownership;
-        let alone = HostView::of_claims(mode, &[claims], None);
         let of_host = |host: &HostPattern| {
             let all = self.claims_among(host, claims);
             let view = HostView::of_claims(mode, &all, self.gateway_claims.get(host));
             let held = aliases::of(host, &view.owner);
-            let written = aliases::written(host, &alone.owner).into_iter();
+            let written = self.written_by(claims, host).into_iter();
             let entry = |alias: Alias| {
                 let holds = held.contains(&alias);
                 ((alias, host.clone()), holds)
@@ -85,9 +84,14 @@ impl Translator {
         let stored = self.claims.get(&claims.key);
         let stored = stored.filter(|old| old.created == claims.created && old.canary().is_none());
         stored.is_some_and(|old| {
-            let alone = HostView::of_claims(self.options.host_ownership, &[old], None);
-            old.hosts.contains_key(source) && aliases::written(source, &alone.owner).contains(alias)
+            old.hosts.contains_key(source) && self.written_by(old, source).contains(alias)
         })
+    }
+
+    /// The aliases that an Ingress would give a host if it were the only one there.
+    fn written_by(&self, claims: &Claims, host: &HostPattern) -> BTreeSet<Alias> {
+        let alone = HostView::of_claims(self.options.host_ownership, &[claims], None);
+        aliases::written(host, &alone.owner)
     }
 
     /// Who would own a host if an Ingress had these claims and aliases: those that hold, or all that it writes newly, too.

@@ -65,6 +65,15 @@ fn ingress(name: &str, words: &[&str]) -> String {
     )
 }
 
+/// The Ingress `shop` of a namespace, which names a host and has no path there.
+fn naming(namespace: &str, year: u16, host: &str) -> String {
+    format!(
+        "apiVersion: networking.k8s.io/v1\nkind: Ingress\n\
+         metadata: {{ name: shop, namespace: {namespace}, creationTimestamp: '{year}-01-01T00:00:00Z' }}\n\
+         spec: {{ ingressClassName: nginx, rules: [{{ host: {host} }}] }}"
+    )
+}
+
 pub(super) fn objects(text: &str) -> Vec<(ObjectRef, Object)> {
     let found =
         document::read(text, false).into_iter().flat_map(|document| document.found.unwrap());

@@ -136,13 +136,11 @@ impl Translator {
 
     /// What leads to a backend, and what for it is read; `None`: nothing.
     fn used(&self, id: &BackendId) -> Option<Used<'_>> {
-        let referrers = self.host_backends.rights_from(&HostBackend::first_of(id));
-        let referrers: Vec<_> = referrers.take_while(|referrer| referrer.backend == *id).collect();
         let of_routes = self.gateways.backends.get(id);
         let is_default = self.default_backend.as_ref().is_some_and(|of| of.backend == *id);
         let spec = self.backend_specs.get(id)?;
         let is_used = is_default
-            || !referrers.is_empty()
+            || self.referrers_of(id).next().is_some()
             || of_routes.is_some_and(|backend| !backend.routes.is_empty());
         if !is_used {
             return None;
@@ -156,7 +154,13 @@ impl Translator {
             None => Usage::Http { service_upstream },
         };
         let payer = spec::payer_of(id);
-        Some(Used { spec, referrers, of_routes, is_default, balancing, usage, payer })
+        Some(Used { spec, of_routes, is_default, balancing, usage, payer })
+    }
+
+    /// The rules of Ingresses that lead to a backend.
+    fn referrers_of(&self, id: &BackendId) -> impl Iterator<Item = &HostBackend> {
+        let all = self.host_backends.rights_from(&HostBackend::first_of(id));
+        all.take_while(move |referrer| referrer.backend == *id)
     }
 
     fn resolve_backend(&mut self, world: &World, id: BackendId, sizes: &mut Sizes) {
@@ -167,7 +171,8 @@ impl Translator {
             true => {
                 let lack = Some(Lack::of_room(&used.payer));
                 // What DNS says of a name stays known, since its size is told from that.
-                let external_name = backend::name_of(world, service);
+                let known = world.services.get(service);
+                let external_name = known.and_then(|service| service.dns_name()).cloned();
                 (backend::Resolved { lack, external_name, ..backend::Resolved::default() }, 1)
             }
             false => {
@@ -175,10 +180,11 @@ impl Translator {
                 (backend::resolve(world, &self.options, to, used.usage), size)
             }
         };
-        let locations = self.locations_of(&used);
+        let referrers: Vec<_> = self.referrers_of(&id).collect();
+        let locations = self.locations_of(&used, &referrers);
         let record = used.spec.record(&used.balancing, &self.settings, locations);
         let mut notes = resolved.object_notes;
-        notes.extend(used.notes(&resolved.lack, &resolved.remark));
+        notes.extend(used.notes(&referrers, &resolved.lack, &resolved.remark));
         let hashes = record.hash_by.is_some() || record.affinity.is_some();
         let payer = used.payer;
         self.note_work(payer, endpoints::price(size, (1, hashes.into())));
@@ -188,9 +194,13 @@ impl Translator {
     }
 
     /// The hosts and paths that give out the cookie of a backend.
-    fn locations_of(&self, used: &Used<'_>) -> BTreeMap<String, Vec<String>> {
+    fn locations_of(
+        &self,
+        used: &Used<'_>,
+        referrers: &[&HostBackend],
+    ) -> BTreeMap<String, Vec<String>> {
         let mut locations: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
-        for referrer in used.referrers.iter().filter(|referrer| !referrer.path.is_empty()) {
+        for referrer in referrers.iter().filter(|referrer| !referrer.path.is_empty()) {
             for host in self.host_backends.by(referrer) {
                 locations.entry(host.to_string()).or_default().insert(&referrer.path);
             }
@@ -285,8 +295,6 @@ fn causes(changed: &Changed) -> BTreeSet<&Name> {
 /// A backend that something leads to.
 struct Used<'t> {
     spec: &'t BackendSpec,
-    /// The rules of Ingresses that lead there.
-    referrers: Vec<&'t HostBackend>,
     of_routes: Option<&'t RouteBackend>,
     is_default: bool,
     balancing: Arc<Balancing>,
@@ -296,7 +304,12 @@ struct Used<'t> {
 
 impl Used<'_> {
     /// What there is to say to those who lead there.
-    fn notes(&self, lack: &Option<Lack>, remark: &Option<Note>) -> Vec<(ObjectRef, Note)> {
+    fn notes(
+        &self,
+        referrers: &[&HostBackend],
+        lack: &Option<Lack>,
+        remark: &Option<Note>,
+    ) -> Vec<(ObjectRef, Note)> {
         let what_follows = match self.usage {
             Usage::Stream(_) => "sessions are closed",
             _ if self.spec.is_canary() => "the main Ingress's Service gets all requests",
@@ -304,7 +317,7 @@ impl Used<'_> {
         };
         let note = lack.as_ref().map(|lack| lack.note(what_follows));
         let mut notes = Vec::new();
-        for referrer in &self.referrers {
+        for referrer in referrers {
             let object = ObjectRef::new(Kind::Ingress, referrer.ingress.clone());
             notes.extend(note.iter().chain(remark).map(|note| (object.clone(), note.clone())));
         }

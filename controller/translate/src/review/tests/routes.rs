@@ -1,6 +1,6 @@
 //! Routes that are about to be stored: whose hosts, paths and sessions they would take.
 
-use super::{Fixture, objects};
+use super::{Fixture, naming, objects};
 use oxigress_objects::Object;
 
 #[test]
@@ -21,12 +21,10 @@ fn an_old_route_takes_no_host_of_another_namespace() {
                    metadata: { name: web, namespace: infra, creationTimestamp: '2019-01-01T00:00:00Z' }\n\
                    spec: { gatewayClassName: oxigress, listeners: [{ name: http, port: 80, protocol: HTTP, \
                    allowedRoutes: { namespaces: { from: All } } }] }";
-    let ingress = "apiVersion: networking.k8s.io/v1\nkind: Ingress\n\
-                   metadata: { name: shop, namespace: victim, creationTimestamp: '2024-01-01T00:00:00Z' }\n\
-                   spec: { ingressClassName: nginx, rules: [{ host: shop.test }] }";
+    let ingress = naming("victim", 2024, "shop.test");
     let world = [
         gateway.to_owned(),
-        ingress.to_owned(),
+        ingress.clone(),
         route("victim", "2024-01-01T00:00:00Z", "routed.test"),
     ];
     for (flags, expected) in [("", true), ("--host-ownership=shared", false)] {
@@ -70,18 +68,16 @@ fn a_route_may_move_to_a_younger_gateway_and_takes_nothing_from_who_is_served_th
              spec: {{ parentRefs: [{{ name: web, namespace: infra }}], hostnames: [shop.test] }}"
         )
     };
-    let ingress = "apiVersion: networking.k8s.io/v1\nkind: Ingress\n\
-                   metadata: { name: shop, namespace: victim, creationTimestamp: '2024-01-01T00:00:00Z' }\n\
-                   spec: { ingressClassName: nginx, rules: [{ host: shop.test }] }";
+    let ingress = naming("victim", 2024, "shop.test");
     let all = [class.to_owned(), gateway.to_owned()];
     for (others, year, is_denied) in [
         (vec![], 2018, false),
         (vec![route("victim", 2024)], 2018, true),
         (vec![route("victim", 2024)], 2023, true),
         (vec![route("victim", 2024)], 2025, false),
-        (vec![ingress.to_owned()], 2018, true),
-        (vec![ingress.to_owned()], 2023, true),
-        (vec![ingress.to_owned()], 2025, false),
+        (vec![ingress.clone()], 2018, true),
+        (vec![ingress.clone()], 2023, true),
+        (vec![ingress.clone()], 2025, false),
     ] {
         let fixture = Fixture::new("", &[&all[..], &others].concat());
         let own = objects(&route("team", year));
@@ -337,15 +333,13 @@ fn a_young_wildcard_keeps_nobody_from_naming_a_host_of_its_own() {
     let wide = |namespace, year, host| of_kind("TLSRoute", (namespace, "tls"), year, host);
     let world = [CLASS.to_owned(), with_listeners(&[&http, &tls]), wide("evil", 2026, "*.test")];
     let new = of_kind("HTTPRoute", ("shop", "new"), 2021, "app.shop.test");
-    let ingress = "apiVersion: networking.k8s.io/v1\nkind: Ingress\n\
-                   metadata: { name: shop, namespace: shop, creationTimestamp: '2019-01-01T00:00:00Z' }\n\
-                   spec: { ingressClassName: nginx, rules: [{ host: app.shop.test }] }";
+    let ingress = naming("shop", 2019, "app.shop.test");
     let said = |own: &[String]| {
         let fixture = Fixture::new("", &[&world[..], own].concat());
         denial(&fixture, &new)
     };
     assert!(said(&[]).is_some());
-    assert_eq!(said(&[ingress.to_owned()]), None, "it owns the host");
+    assert_eq!(said(&[ingress]), None, "it owns the host");
     let named = of_kind("HTTPRoute", ("shop", "r"), 2022, "app.shop.test");
     assert_eq!(said(&[named]), None, "it is kept already");
     assert_eq!(said(&[wide("shop", 2020, "*.shop.test")]), None, "a nearer place is its own");

@@ -1,6 +1,6 @@
 //! Routes where there are ListenerSets, whose listeners depend on the routes that name their hosts.
 
-use super::{Fixture, ingress, objects};
+use super::{Fixture, ingress, naming, objects};
 use oxigress_objects::Object;
 
 const GATEWAY: &str = "apiVersion: gateway.networking.k8s.io/v1\nkind: GatewayClass\nmetadata: { name: oxigress }\n\
@@ -84,10 +84,8 @@ fn said(flags: &str, others: &[String], set: &str) -> Option<String> {
 
 #[test]
 fn a_set_brings_an_old_route_no_host_of_another_namespace() {
-    let ingress = "apiVersion: networking.k8s.io/v1\nkind: Ingress\n\
-                   metadata: { name: shop, namespace: victim, creationTimestamp: '2024-01-01T00:00:00Z' }\n\
-                   spec: { ingressClassName: nginx, rules: [{ host: shop.test }] }";
-    for victim in [route("victim", 2024, BY_GATEWAY, "shop.test"), ingress.to_owned()] {
+    let ingress = naming("victim", 2024, "shop.test");
+    for victim in [route("victim", 2024, BY_GATEWAY, "shop.test"), ingress.clone()] {
         let parked = |year| route("evil", year, BY_SET, "shop.test");
         let others = |year| [victim.clone(), parked(year)];
         let stored = |host: &str| [&others(2020)[..], &[set("evil", host)]].concat();
@@ -302,9 +300,7 @@ fn an_old_set_takes_no_port_from_a_set_of_another_namespace() {
 
 #[test]
 fn an_old_set_shows_no_certificate_newly_for_hosts_below() {
-    let ingress = "apiVersion: networking.k8s.io/v1\nkind: Ingress\n\
-                   metadata: { name: shop, namespace: victim, creationTimestamp: '2024-01-01T00:00:00Z' }\n\
-                   spec: { ingressClassName: nginx, rules: [{ host: shop.test }] }";
+    let ingress = naming("victim", 2024, "shop.test");
     let own = "{ name: own, port: 80, protocol: HTTP, hostname: mine.test }";
     let of = |year, port: u16| {
         let tls = "tls: { certificateRefs: [{ name: wild }] }";
@@ -312,7 +308,7 @@ fn an_old_set_shows_no_certificate_newly_for_hosts_below() {
             format!("{{ name: w, port: {port}, protocol: HTTPS, hostname: '*.test', {tls} }}");
         set_of("evil", year, &format!("{own}, {wild}"))
     };
-    let others = [ingress.to_owned(), set_of("evil", 2020, own)];
+    let others = [ingress.clone(), set_of("evil", 2020, own)];
     let why = said("", &others, &of(2020, 443)).unwrap_or_default();
     assert!(
         why.starts_with("host shop.test belongs to namespace victim; this ListenerSet"),
@@ -440,14 +436,12 @@ fn a_set_is_charged_for_the_hosts_below_its_wildcards() {
 /// Its owner could not name it in an older object any more.
 #[test]
 fn an_old_set_of_a_guest_newly_names_no_host_of_another_namespace() {
-    let ingress = "apiVersion: networking.k8s.io/v1\nkind: Ingress\n\
-                   metadata: { name: shop, namespace: shop, creationTimestamp: '2021-01-01T00:00:00Z' }\n\
-                   spec: { ingressClassName: nginx, rules: [{ host: shop.test }] }";
+    let ingress = naming("shop", 2021, "shop.test");
     let own = "{ name: own, port: 80, protocol: HTTP, hostname: mine.test }";
     let new = |port: u16| {
         format!("{own}, {{ name: new, port: {port}, protocol: HTTP, hostname: shop.test }}")
     };
-    let others = |namespace| [ingress.to_owned(), set_of(namespace, 2020, own)];
+    let others = |namespace| [ingress.clone(), set_of(namespace, 2020, own)];
     let said = |others: &[String], set: &str| said("", others, set);
     let why = said(&others("evil"), &set_of("evil", 2020, &new(80))).unwrap_or_default();
     assert!(
@@ -462,7 +456,7 @@ fn an_old_set_of_a_guest_newly_names_no_host_of_another_namespace() {
             "{namespace}"
         );
     }
-    let has_it = [ingress.to_owned(), set_of("evil", 2020, &new(80))];
+    let has_it = [ingress.clone(), set_of("evil", 2020, &new(80))];
     assert_eq!(said(&has_it, &set_of("evil", 2020, &new(8080))), None, "it has the host");
     // A route that names the set wants the listener.
     let by_set =
