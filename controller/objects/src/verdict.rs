@@ -1,8 +1,15 @@
 //! What was decided about an object, in words for the person who wrote it.
 
 use crate::ObjectRef;
+use crate::bucket::Rate;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
+
+/// What one Event or log line takes from its bucket: a million, so that a bucket fills steadily.
+pub const ONE_TOLD: u64 = 1_000_000;
+/// The Events about one object, and the log lines.
+pub const TOLD_OF_OBJECT: Rate = Rate { full: 10 * ONE_TOLD, period: Duration::from_mins(5) };
 
 /// How much of an object is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -3,20 +3,16 @@
 //!
 //! Shape:   what is left out is counted. When there may be lines again, one of them tells how many there were, and of an object
 //!          what the last one said. What there is at the start is told as a whole.
-//! Units:   a line is a million, so that a bucket fills steadily.
 
 use oxigress_objects::bucket::{Bucket, Rate};
-use oxigress_objects::verdict::{Severity, Verdict, VerdictChanges};
+use oxigress_objects::verdict::{ONE_TOLD, Severity, TOLD_OF_OBJECT, Verdict, VerdictChanges};
 use oxigress_objects::{Kind, Name, ObjectRef};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use tracing::Level;
 
-const ONE: u64 = 1_000_000;
-/// As many as there are Events of one object.
-const OF_OBJECT: Rate = Rate { full: 10 * ONE, period: Duration::from_mins(5) };
 /// Objects may come and go under ever new names.
-const OF_NAMESPACE: Rate = Rate { full: 1_000 * ONE, period: Duration::from_mins(5) };
+const OF_NAMESPACE: Rate = Rate { full: 1_000 * ONE_TOLD, period: Duration::from_mins(5) };
 /// So many buckets are kept without a look whether they are full again.
 const FEW: usize = 1_000;
 
@@ -96,7 +92,7 @@ impl VerdictLines {
     fn has_more(&mut self, object: &ObjectRef, line: &Line, now: Instant) -> bool {
         let namespace = &object.key.namespace;
         let of_namespace = bucket(&mut self.namespaces, namespace, OF_NAMESPACE, now);
-        if self.left_out_of.contains_key(namespace) || of_namespace.left(now) < ONE {
+        if self.left_out_of.contains_key(namespace) || of_namespace.left(now) < ONE_TOLD {
             *self.left_out_of.entry(namespace.clone()).or_default() += 1;
             // What is told of the object later is the last that there was.
             if let Some((_, last)) = self.left_out.get_mut(object) {
@@ -104,13 +100,13 @@ impl VerdictLines {
             }
             return false;
         }
-        let of_object = bucket(&mut self.objects, object, OF_OBJECT, now);
-        if self.left_out.contains_key(object) || !of_object.draw(ONE, now) {
+        let of_object = bucket(&mut self.objects, object, TOLD_OF_OBJECT, now);
+        if self.left_out.contains_key(object) || !of_object.draw(ONE_TOLD, now) {
             let left_out = self.left_out.entry(object.clone()).or_insert((0, line.clone()));
             *left_out = (left_out.0 + 1, line.clone());
             return false;
         }
-        of_namespace.draw(ONE, now)
+        of_namespace.draw(ONE_TOLD, now)
     }
 
     /// Lines that tell how many others were left out.
@@ -119,7 +115,7 @@ impl VerdictLines {
         let is_due = |bucket: Option<&mut Bucket>| {
             // A tenth, so that the next ones are not left out again at once.
             bucket.is_none_or(|bucket| {
-                bucket.left(now) >= bucket.rate().full / 10 && bucket.draw(ONE, now)
+                bucket.left(now) >= bucket.rate().full / 10 && bucket.draw(ONE_TOLD, now)
             })
         };
         self.left_out_of.retain(|namespace, count| {

@@ -18,7 +18,7 @@ pub use written::{event, outcome, report, uid};
 use oxigress_core::text::line::one_line;
 use oxigress_objects::acceptance::Acceptance;
 use oxigress_objects::bucket::{Bucket, Rate};
-use oxigress_objects::verdict::{Severity, Verdict};
+use oxigress_objects::verdict::{ONE_TOLD, Severity, TOLD_OF_OBJECT, Verdict};
 use oxigress_objects::{Key, Kind, ObjectRef};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -32,11 +32,8 @@ const MAX_SAID: usize = 8;
 /// Between tries while the API server does not answer.
 const UNREACHABLE: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(30)];
 
-/// What one Event takes from the bucket, in millionths.
-const ONE: u64 = 1_000_000;
-/// What an object and all objects together may say.
-const OF_ONE: Rate = Rate { full: 10 * ONE, period: Duration::from_secs(300) };
-const OF_ALL: Rate = Rate { full: 100 * ONE, period: Duration::from_secs(10) };
+/// What all objects together may say.
+const OF_ALL: Rate = Rate { full: 100 * ONE_TOLD, period: Duration::from_secs(10) };
 
 /// An Event that is to be written.
 #[derive(Clone, Debug, PartialEq)]
@@ -187,7 +184,7 @@ impl EventQueue {
             change: None,
             said: Vec::new(),
             unsaid: Vec::new(),
-            bucket: Bucket::full(OF_ONE, now.into_std()),
+            bucket: Bucket::full(TOLD_OF_OBJECT, now.into_std()),
         })
     }
 
@@ -209,7 +206,7 @@ impl EventQueue {
         }
         let unreachable = self.unreachable.map(|(until, _)| until);
         let free_at =
-            unreachable.into_iter().chain([now + self.all.wait(ONE, now.into_std())]).max();
+            unreachable.into_iter().chain([now + self.all.wait(ONE_TOLD, now.into_std())]).max();
         if let Some(free_at) = free_at.filter(|at| *at > now) {
             return Err(Some(free_at));
         }
@@ -225,7 +222,7 @@ impl EventQueue {
                 },
                 _ => String::new(),
             };
-            let at = now + subject.bucket.wait(ONE, now.into_std());
+            let at = now + subject.bucket.wait(ONE_TOLD, now.into_std());
             if at <= now {
                 found = Some((object.clone(), uid));
                 break;
@@ -234,9 +231,9 @@ impl EventQueue {
         }
         let Some((object, uid)) = found else { return Err(earliest) };
         let draft = self.draft(object, uid).ok_or(None)?;
-        self.all.draw(ONE, now.into_std());
+        self.all.draw(ONE_TOLD, now.into_std());
         if let Some(subject) = self.subjects.get_mut(&draft.object) {
-            subject.bucket.draw(ONE, now.into_std());
+            subject.bucket.draw(ONE_TOLD, now.into_std());
         }
         self.waiting.has_spoken(&draft.object);
         Ok(draft)

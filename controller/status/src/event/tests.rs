@@ -30,7 +30,7 @@ fn report_all(event_queue: &mut EventQueue, now: Instant) -> Vec<String> {
 
 /// How long it takes until one more may be said.
 fn each(rate: Rate) -> Duration {
-    rate.period / (rate.full / ONE) as u32
+    rate.period / (rate.full / ONE_TOLD) as u32
 }
 
 #[tokio::test]
@@ -83,9 +83,9 @@ async fn an_object_that_says_much_waits_and_then_says_its_latest_word() {
         event_queue.change(ingress("a"), "Sync", now);
         said += report_all(&mut event_queue, now).len();
     }
-    assert_eq!(said as u64 * ONE, OF_ONE.full);
+    assert_eq!(said as u64 * ONE_TOLD, TOLD_OF_OBJECT.full);
     let wakes_at = event_queue.next(now, |_| Some("u".into())).unwrap_err().unwrap();
-    assert!(wakes_at > now && wakes_at <= now + each(OF_ONE));
+    assert!(wakes_at > now && wakes_at <= now + each(TOLD_OF_OBJECT));
     assert_eq!(report_all(&mut event_queue, wakes_at), ["Rejected 0 x29"]);
 }
 
@@ -97,7 +97,7 @@ async fn all_together_say_so_much_and_each_gets_its_turn() {
         event_queue.set_acceptance(Key::new("shop", &name), Some(Acceptance::Refused));
         event_queue.set_verdict(ingress(&name), rejected(&["x"]), now);
     }
-    assert_eq!(report_all(&mut event_queue, now).len() as u64 * ONE, OF_ALL.full);
+    assert_eq!(report_all(&mut event_queue, now).len() as u64 * ONE_TOLD, OF_ALL.full);
     // One that says something else each time does not keep the others from pending_event.
     let mut rest = 0;
     for turn in 0..50 {
@@ -118,7 +118,7 @@ async fn a_namespace_with_many_mistakes_does_not_keep_another_from_hearing_of_it
         let object = ObjectRef::new(Kind::Ingress, Key::new("red", &name));
         event_queue.set_verdict(object, rejected(&["x"]), now);
     }
-    assert_eq!(report_all(&mut event_queue, now).len() as u64 * ONE, OF_ALL.full);
+    assert_eq!(report_all(&mut event_queue, now).len() as u64 * ONE_TOLD, OF_ALL.full);
     event_queue.set_verdict(ingress("a"), rejected(&["of shop"]), now);
     let mut said = Vec::new();
     for _ in 0..2 {
