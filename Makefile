@@ -115,8 +115,11 @@ conformance-suite: packages
 soak: build failpoints kubernetes ## the long proofs, written down in docs/soak.md; SOAK="kills zone" chooses
 	@TESTED='$(tested) --features oxigress-store/failpoints' nginx-build/checks/soak $(SOAK)
 
+# What takes minutes to build, for the subjects that are named.
+of_peers := $(if $(findstring peers,$(OXIGRESS_BENCH)),kubernetes ingress-nginx)
+of_gateways := $(if $(findstring gateways,$(OXIGRESS_BENCH)),kubernetes conformance-suite)
 .PHONY: bench
-bench: build $(if $(findstring peers,$(OXIGRESS_BENCH)),kubernetes ingress-nginx) ## measure against the budgets of the design
+bench: build $(of_peers) $(of_gateways) ## measure against the budgets of the design
 	$(CARGO) run -p oxigress-bench --release
 
 .PHONY: dashboard-look

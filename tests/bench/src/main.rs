@@ -1,18 +1,19 @@
 //! `make bench`: measures against the budgets of the design.
 //!
 //! Shape:   a subject ([`instructions`], [`policies`], [`algorithms`], [`scale`], [`throughput`], [`updates`], [`churn`],
-//!          [`restart`], [`memory`], [`files`], [`hostile`], [`peers`], [`cluster`]) fills one [`report::Table`]:
-//!          what was measured, the peer of the same run, the budget, within or not.
+//!          [`restart`], [`memory`], [`files`], [`hostile`], [`peers`], [`cluster`], [`gateways`]) fills one
+//!          [`report::Table`]: what was measured, the peer of the same run, the budget, within or not.
 //! Rules:   numbers never fail a run; what could not run does. Everything is told on standard output and
 //!          in `target/bench.md`, with the machine it was measured on.
-//! Input:   `OXIGRESS_BENCH=instructions,policies,algorithms,scale,throughput,updates,churn,restart,memory,files,hostile,peers,cluster` chooses
-//!          subjects; without it all run but `peers`.
+//! Input:   `OXIGRESS_BENCH=instructions,policies,algorithms,scale,throughput,updates,churn,restart,memory,files,hostile,peers,cluster,gateways` chooses
+//!          subjects; without it all run but `peers` and `gateways`.
 
 mod subjects {
     pub mod algorithms;
     pub mod churn;
     pub mod cluster;
     pub mod files;
+    pub mod gateways;
     pub mod handshakes;
     pub mod hostile;
     pub mod instructions;
@@ -56,8 +57,8 @@ use anyhow::{Context, Result, bail};
 use measures::{bench, http, machine, probe, report, sample, slow, stretch, usage};
 use programs::{callgrind, conf, configuration, haproxy, manifests, nginx, product, snapshot, wrk};
 use subjects::{
-    algorithms, churn, cluster, files, handshakes, hostile, instructions, memory, peers, policies,
-    restart, scale, throughput, updates, webhook,
+    algorithms, churn, cluster, files, gateways, handshakes, hostile, instructions, memory, peers,
+    policies, restart, scale, throughput, updates, webhook,
 };
 
 use bench::Bench;
@@ -68,7 +69,7 @@ use std::time::Instant;
 
 type Run = fn(&Bench, &mut Table) -> Result<()>;
 
-const SUBJECTS: [(&str, &str, Run); 14] = [
+const SUBJECTS: [(&str, &str, Run); 15] = [
     ("instructions", "Instructions per request", instructions::run),
     ("policies", "Instructions of policies", policies::run),
     ("algorithms", "Algorithms of balancing", algorithms::run),
@@ -83,10 +84,11 @@ const SUBJECTS: [(&str, &str, Run); 14] = [
     ("hostile", "The dearest requests and changes of a tenant", hostile::run),
     ("peers", "Beside ingress-nginx, on 1,000 Ingresses", peers::run),
     ("cluster", "A Kubernetes API server with 10,000 Ingresses", cluster::run),
+    ("gateways", "5,000 HTTPRoutes on 50 Gateways", gateways::run),
 ];
 
-/// It needs root and an ingress-nginx, which takes minutes to build.
-const ON_REQUEST: &str = "peers";
+/// They need root, and an ingress-nginx or the definitions of the Gateway API, which take minutes to build.
+const ON_REQUEST: [&str; 2] = ["peers", "gateways"];
 
 fn main() -> ExitCode {
     match run() {
@@ -131,7 +133,7 @@ fn run() -> Result<bool> {
 fn chosen(list: Option<String>) -> Result<Vec<String>> {
     let known: Vec<_> = SUBJECTS.iter().map(|(name, ..)| (*name).to_owned()).collect();
     let Some(list) = list.filter(|list| !list.trim().is_empty()) else {
-        return Ok(known.into_iter().filter(|name| name != ON_REQUEST).collect());
+        return Ok(known.into_iter().filter(|name| !ON_REQUEST.contains(&name.as_str())).collect());
     };
     let chosen: Vec<_> = list.split(',').map(|name| name.trim().to_owned()).collect();
     match chosen.iter().find(|name| !known.contains(name)) {
@@ -146,8 +148,8 @@ mod tests {
 
     #[test]
     fn an_unknown_subject_is_refused_and_none_means_all() {
-        assert_eq!(chosen(None).unwrap().len(), SUBJECTS.len() - 1);
-        assert_eq!(chosen(Some(ON_REQUEST.into())).unwrap(), [ON_REQUEST]);
+        assert_eq!(chosen(None).unwrap().len(), SUBJECTS.len() - ON_REQUEST.len());
+        assert_eq!(chosen(Some(ON_REQUEST.join(","))).unwrap(), ON_REQUEST);
         assert_eq!(chosen(Some("files, updates".into())).unwrap(), ["files", "updates"]);
         assert!(chosen(Some("speed".into())).is_err());
     }

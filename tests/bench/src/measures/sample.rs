@@ -31,6 +31,12 @@ impl Sample {
         self.quantile(0.5)
     }
 
+    /// Zero of an empty sample.
+    pub fn mean(&self) -> Duration {
+        let count = u32::try_from(self.sorted.len()).unwrap_or(u32::MAX);
+        self.sorted.iter().sum::<Duration>().checked_div(count).unwrap_or_default()
+    }
+
     pub fn max(&self) -> Duration {
         self.sorted.last().copied().unwrap_or_default()
     }
@@ -56,6 +62,8 @@ mod tests {
         assert_eq!(sample.p50(), Duration::from_millis(50));
         assert_eq!(sample.quantile(0.99), Duration::from_millis(99));
         assert_eq!(sample.max(), Duration::from_millis(100));
+        assert_eq!(sample.mean(), Duration::from_micros(50_500));
+        assert_eq!(Sample::default().mean(), Duration::ZERO);
         assert_eq!(Sample::default().p50(), Duration::ZERO);
     }
 }
