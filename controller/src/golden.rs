@@ -115,6 +115,7 @@ fn parse_ref(text: &str) -> ObjectRef {
         "HTTPRoute" => Kind::HTTPRoute,
         "BackendTLSPolicy" => Kind::BackendTLSPolicy,
         "ListenerSet" => Kind::ListenerSet,
+        "ClusterTrustBundle" => Kind::ClusterTrustBundle,
         "Policy" => Kind::Policy,
         "ReferenceGrant" => Kind::ReferenceGrant,
         "TCPRoute" => Kind::TCPRoute,

@@ -41,14 +41,21 @@ pub fn identify(kind: Kind, meta: &ObjectMeta) -> Result<ObjectRef, WrongField> 
     if name.is_empty() {
         return Err(wrong("metadata.name", "is missing: give the object a name"));
     }
-    let namespace = match kind {
-        Kind::IngressClass | Kind::GatewayClass | Kind::Namespace => String::new(),
-        _ => meta.namespace.clone().filter(|n| !n.is_empty()).unwrap_or_else(|| "default".into()),
+    let written = || meta.namespace.clone().filter(|text| !text.is_empty());
+    let namespace = match kind.is_namespaced() {
+        true => written().unwrap_or_else(|| "default".into()),
+        false => String::new(),
     };
+    // Those of a signer begin with its name and a colon.
+    let has_signer = kind == Kind::ClusterTrustBundle;
     // Names make up ids such as `namespace/service/port`, where a slash would join two parts.
     for (field, text) in [("metadata.name", &name), ("metadata.namespace", &namespace)] {
-        let is_name =
-            |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'-' | b'.');
+        let is_name = |b: u8| {
+            b.is_ascii_lowercase()
+                || b.is_ascii_digit()
+                || matches!(b, b'-' | b'.')
+                || (b == b':' && has_signer)
+        };
         if text.len() > 253 || !text.bytes().all(is_name) {
             return Err(wrong(
                 field,
@@ -190,6 +197,13 @@ pub fn backend_tls_policy(
     from: Custom<gateway::BackendTlsPolicySpec>,
 ) -> Result<Object, WrongField> {
     Ok(Object::BackendTlsPolicy(from.into()))
+}
+
+/// Converts a ClusterTrustBundle.
+pub fn cluster_trust_bundle(
+    from: Custom<gateway::ClusterTrustBundleSpec>,
+) -> Result<Object, WrongField> {
+    Ok(Object::ClusterTrustBundle(from.into()))
 }
 
 /// Converts a Policy.

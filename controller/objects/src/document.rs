@@ -182,6 +182,7 @@ fn objects(value: Value, within: &str) -> Vec<Found> {
         Kind::GatewayClass => typed(value, fields_of, convert::gateway_class),
         Kind::Gateway => typed(value, fields_of, convert::gateway),
         Kind::BackendTLSPolicy => typed(value, fields_of, convert::backend_tls_policy),
+        Kind::ClusterTrustBundle => typed(value, fields_of, convert::cluster_trust_bundle),
         Kind::Policy => typed(value, fields_of, convert::policy),
         Kind::ListenerSet => typed(value, fields_of, convert::listener_set),
         Kind::HTTPRoute => typed(value, fields_of, convert::http_route),

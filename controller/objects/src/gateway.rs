@@ -14,6 +14,9 @@ use std::sync::Arc;
 /// The API group.
 pub const GROUP: &str = "gateway.networking.k8s.io";
 
+/// The API group of ClusterTrustBundles.
+pub const TRUST_GROUP: &str = "certificates.k8s.io";
+
 /// A default name of this controller in GatewayClasses.
 pub const CONTROLLER: &str = "oxigress.io/gateway-controller";
 
@@ -41,6 +44,8 @@ pub type GatewayClass = Resource<GatewayClassSpec>;
 pub type Gateway = Resource<GatewaySpec>;
 /// A BackendTLSPolicy.
 pub type BackendTlsPolicy = Resource<BackendTlsPolicySpec>;
+/// A ClusterTrustBundle of Kubernetes: authorities that no namespace has.
+pub type ClusterTrustBundle = Resource<ClusterTrustBundleSpec>;
 /// A ListenerSet.
 pub type ListenerSet = Resource<ListenerSetSpec>;
 /// A route of any kind, which is read as the HTTPRoute that it means, or that has all its fields: its [`Kind`] stands beside it.
@@ -157,10 +162,16 @@ spec! {
         gateway_class_name: String,
         listeners: Vec<Listener>,
         addresses: Vec<GatewayAddress>,
-        infrastructure: Unread,
+        infrastructure: GatewayInfrastructure,
         allowed_listeners: AllowedListeners,
         default_scope: Unread,
         tls: Option<GatewayTls>,
+    }
+    /// What would hold for objects that are made for a Gateway. None is made: one nginx serves all Gateways.
+    struct GatewayInfrastructure {
+        labels: Unread,
+        annotations: Unread,
+        parameters_ref: Option<ObjectName>,
     }
     /// How a Gateway speaks TLS beside what its listeners say.
     struct GatewayTls {
@@ -203,6 +214,7 @@ spec! {
     struct GatewayAddress {
         r#type: Option<String>,
         value: String,
+        routability: String,
     }
     /// A port, and who may use it.
     struct Listener {
@@ -212,6 +224,11 @@ spec! {
         protocol: String,
         tls: Option<ListenerTls>,
         allowed_routes: AllowedRoutes,
+        filters: ListenerFilters,
+    }
+    /// What would be done with requests before a route is chosen.
+    struct ListenerFilters {
+        requests: Vec<serde_json::Value>,
     }
     /// How a listener speaks TLS.
     struct ListenerTls {
@@ -379,6 +396,11 @@ spec! {
         validation: BackendValidation,
         options: Unread,
     }
+    /// spec of a ClusterTrustBundle: PEM.
+    struct ClusterTrustBundleSpec {
+        signer_name: Unread,
+        trust_bundle: String,
+    }
     /// What a policy is about.
     struct PolicyTarget {
         group: String,
@@ -424,6 +446,7 @@ pub struct GatewayObjects {
     pub grants: Objects<ReferenceGrant>,
     pub allowed: Allowed,
     pub tls_policies: Objects<BackendTlsPolicy>,
+    pub trust_bundles: Objects<ClusterTrustBundle>,
     pub policies: Objects<Policy>,
 }
 
@@ -431,7 +454,15 @@ impl GatewayObjects {
     /// All of them.
     pub fn names(&self) -> BTreeSet<ObjectRef> {
         let GatewayObjects {
-            classes, gateways, sets, routes, grants, tls_policies, policies, ..
+            classes,
+            gateways,
+            sets,
+            routes,
+            grants,
+            tls_policies,
+            trust_bundles,
+            policies,
+            allowed: _,
         } = self;
         let of = |kind| move |key: &Key| ObjectRef::new(kind, key.clone());
         let all = classes.keys().map(of(Kind::GatewayClass));
@@ -440,6 +471,7 @@ impl GatewayObjects {
         let all = all.chain(routes.keys().cloned());
         let all = all.chain(grants.keys().map(of(Kind::ReferenceGrant)));
         let all = all.chain(tls_policies.keys().map(of(Kind::BackendTLSPolicy)));
+        let all = all.chain(trust_bundles.keys().map(of(Kind::ClusterTrustBundle)));
         all.chain(policies.keys().map(of(Kind::Policy))).collect()
     }
 }

@@ -93,7 +93,7 @@ impl fmt::Display for Name {
 /// The namespace and the name of an object, which together identify it within its kind.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
-    /// Empty for IngressClass, GatewayClass and Namespace, which have none.
+    /// Empty for the kinds that have none.
     pub namespace: Name,
     /// Unique within kind and namespace.
     pub name: Name,
@@ -127,6 +127,7 @@ impl fmt::Display for Key {
 #[allow(missing_docs, reason = "Kubernetes's own names")]
 pub enum Kind {
     BackendTLSPolicy,
+    ClusterTrustBundle,
     ConfigMap,
     EndpointSlice,
     GRPCRoute,
@@ -148,7 +149,7 @@ pub enum Kind {
 
 impl Kind {
     /// The kinds of the Gateway API and of what its routes name, whose definitions a cluster may lack.
-    pub const GATEWAY_API: [Kind; 11] = [
+    pub const GATEWAY_API: [Kind; 12] = [
         Kind::GatewayClass,
         Kind::Gateway,
         Kind::ListenerSet,
@@ -160,6 +161,7 @@ impl Kind {
         Kind::ReferenceGrant,
         Kind::BackendTLSPolicy,
         Kind::Policy,
+        Kind::ClusterTrustBundle,
     ];
 
     /// The kinds of routes.
@@ -179,6 +181,14 @@ impl Kind {
     /// Whether objects of the kind have listeners.
     pub fn has_listeners(self) -> bool {
         matches!(self, Kind::Gateway | Kind::ListenerSet)
+    }
+
+    /// Whether objects of the kind have a namespace.
+    pub fn is_namespaced(self) -> bool {
+        !matches!(
+            self,
+            Kind::ClusterTrustBundle | Kind::GatewayClass | Kind::IngressClass | Kind::Namespace
+        )
     }
 
     /// Whether it is one of [`Self::GATEWAY_API`].

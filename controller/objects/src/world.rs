@@ -9,8 +9,8 @@
 
 use crate::external_name::{DnsAnswer, DnsName};
 use crate::gateway::{
-    BackendTlsPolicy, Gateway, GatewayClass, GatewayObjects, ListenerSet, Policy, ReferenceGrant,
-    Route,
+    BackendTlsPolicy, ClusterTrustBundle, Gateway, GatewayClass, GatewayObjects, ListenerSet,
+    Policy, ReferenceGrant, Route,
 };
 use crate::ingress::{Ingress, IngressClass};
 use crate::key::{Key, Kind, ObjectRef};
@@ -25,6 +25,7 @@ use std::sync::Arc;
 #[allow(missing_docs, reason = "Kubernetes's own names")]
 pub enum Object {
     BackendTlsPolicy(Arc<BackendTlsPolicy>),
+    ClusterTrustBundle(Arc<ClusterTrustBundle>),
     ConfigMap(Arc<ConfigMap>),
     EndpointSlice(Arc<EndpointSlice>),
     Gateway(Arc<Gateway>),
@@ -147,6 +148,7 @@ impl World {
                 );
             }
             Kind::BackendTLSPolicy
+            | Kind::ClusterTrustBundle
             | Kind::Gateway
             | Kind::GatewayClass
             | Kind::GRPCRoute
@@ -212,6 +214,9 @@ impl World {
             (_, Some(Object::BackendTlsPolicy(new))) => {
                 replace(&mut all.tls_policies, key, Some(new), keys)
             }
+            (_, Some(Object::ClusterTrustBundle(new))) => {
+                replace(&mut all.trust_bundles, key, Some(new), keys)
+            }
             (_, Some(Object::ListenerSet(new))) => replace(&mut all.sets, key, Some(new), keys),
             (_, Some(Object::Policy(new))) => replace(&mut all.policies, key, Some(new), keys),
             (_, Some(Object::ReferenceGrant(new))) => {
@@ -221,6 +226,7 @@ impl World {
             (Kind::Gateway, _) => replace(&mut all.gateways, key, None, keys),
             (Kind::GatewayClass, _) => replace(&mut all.classes, key, None, keys),
             (Kind::BackendTLSPolicy, _) => replace(&mut all.tls_policies, key, None, keys),
+            (Kind::ClusterTrustBundle, _) => replace(&mut all.trust_bundles, key, None, keys),
             (Kind::ListenerSet, _) => replace(&mut all.sets, key, None, keys),
             (Kind::Policy, _) => replace(&mut all.policies, key, None, keys),
             _ => {
@@ -354,6 +360,7 @@ impl World {
             | Kind::TLSRoute
             | Kind::UDPRoute => self.gateway_api.routes.contains_key(id),
             Kind::BackendTLSPolicy => self.gateway_api.tls_policies.contains_key(key),
+            Kind::ClusterTrustBundle => self.gateway_api.trust_bundles.contains_key(key),
             Kind::ListenerSet => self.gateway_api.sets.contains_key(key),
             Kind::Policy => self.gateway_api.policies.contains_key(key),
             Kind::ReferenceGrant => self.gateway_api.grants.contains_key(key),

@@ -55,7 +55,7 @@ pub use protocol::Protocol;
 pub use review::{Admitted, NewListeners, OfSet, OwnListeners, RouteHosts, Standing};
 pub use state::Home;
 pub use target::protocol_of;
-pub use tls_policy::{authorities_of, services};
+pub use tls_policy::{authorities_of, count_authorities, services};
 
 use crate::Options;
 use crate::age::Age;
@@ -381,3 +381,5 @@ impl Built {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+pub use tests::an_authority;

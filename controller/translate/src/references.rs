@@ -139,7 +139,7 @@ impl References for ReferenceIndex {
             Kind::Ingress | Kind::IngressClass | Kind::Namespace => true,
             Kind::Gateway | Kind::GatewayClass | Kind::ListenerSet | Kind::ReferenceGrant => true,
             Kind::BackendTLSPolicy | Kind::Policy => true,
-            Kind::GRPCRoute | Kind::HTTPRoute => false,
+            Kind::ClusterTrustBundle | Kind::GRPCRoute | Kind::HTTPRoute => false,
             Kind::TCPRoute | Kind::TLSRoute | Kind::UDPRoute => false,
             Kind::ConfigMap => self.options.configmap.as_ref() == Some(&id.key),
             Kind::EndpointSlice | Kind::Secret | Kind::Service => false,

@@ -1,5 +1,6 @@
 //! The rights that the chart gives, against the API server's audit log of a controller that has no others: nothing is refused, and each is used.
 
+use crate::kubernetes::gateway::TRUST_BUNDLES;
 use anyhow::{Context, Result, bail, ensure};
 use oxigress_tests::chart::{RELEASE, arguments, at, container, find, objects, pod};
 use oxigress_tests::client::{self, Address, Request};
@@ -128,10 +129,11 @@ fn audited(directory: &Directory) -> Result<(Cluster, PathBuf)> {
         &policy,
         json!({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": rules}).to_string(),
     )?;
-    let flags = [
+    let mut flags = vec![
         format!("--audit-log-path={}", audit.display()),
         format!("--audit-policy-file={}", policy.display()),
     ];
+    flags.extend(TRUST_BUNDLES.map(Into::into));
     let cluster = Cluster::start_with(directory, &flags)?;
     Ok((cluster, audit))
 }

@@ -2,7 +2,9 @@
 //!
 //! The definitions are the test's own and take any field: what the API's own refuse is not looked at here.
 
+use super::objects::secret;
 use anyhow::{Context, Result, ensure};
+use oxigress_tests::certificate::Certificate;
 use oxigress_tests::chart;
 use oxigress_tests::client::{Address, Request, send};
 use oxigress_tests::cluster::{Cluster, Tenant};
@@ -11,8 +13,14 @@ use oxigress_tests::pass;
 use oxigress_tests::place::free_port;
 use oxigress_tests::wait::{block_on, until};
 use serde_json::{Value, json};
+use std::fs;
 
 pub const GROUP: &str = "gateway.networking.k8s.io";
+/// ClusterTrustBundles are a beta feature of Kubernetes, which is off by default.
+pub const TRUST_BUNDLES: [&str; 2] = [
+    "--feature-gates=ClusterTrustBundle=true",
+    "--runtime-config=certificates.k8s.io/v1beta1/clustertrustbundles=true",
+];
 const CONTROLLER: &str = "oxigress.test/gateway";
 
 /// A definition of a kind whose status is written apart, as those of the API.
@@ -120,7 +128,7 @@ fn route(backend: &str, hosts: &str) -> String {
 #[test]
 fn definitions_come_routes_are_served_and_each_status_says_so() {
     pass("kubernetes-gateway", |directory| {
-        let cluster = Cluster::start(directory)?;
+        let cluster = Cluster::start_with(directory, &TRUST_BUNDLES.map(Into::into))?;
         let tenant = cluster.tenant("gateway")?;
         let mut flags = tenant.flags();
         flags.retain(|flag| !flag.starts_with("--update-status"));
@@ -153,6 +161,7 @@ fn definitions_come_routes_are_served_and_each_status_says_so() {
         tenant.apply(&route("shop", "other.test"))?;
         site.answers("other.test", "/", (200, Some("a")))?;
         site.answers("shop.test", "/", (404, None))?;
+        a_bundle_of_the_cluster_is_read(&cluster, &site)?;
         a_policy_is_defined_and_counts(&cluster, &site)?;
         a_port_of_its_own(&site)
     });
@@ -201,6 +210,31 @@ fn another_controllers_word_stays(cluster: &Cluster, site: &Site<'_>) -> Result<
         Ok(())
     })?;
     Ok(())
+}
+
+/// A Gateway asks clients for certificates by a bundle that comes later, and goes again.
+fn a_bundle_of_the_cluster_is_read(cluster: &Cluster, site: &Site<'_>) -> Result<()> {
+    let shown = Certificate::new("closed.test", &["closed.test"])?;
+    let authority = fs::read_to_string(cluster.authority())?;
+    let reference = "{group: certificates.k8s.io, kind: ClusterTrustBundle, name: roots}";
+    site.tenant.apply(&secret("shown", &shown))?;
+    site.tenant.apply(&format!(
+        "{{apiVersion: {GROUP}/v1, kind: Gateway, metadata: {{name: closed}}, spec: {{gatewayClassName: ours, listeners: \
+         [{{name: https, port: 443, protocol: HTTPS, hostname: closed.test, tls: {{certificateRefs: [{{name: shown}}]}}}}], \
+         tls: {{frontend: {{default: {{validation: {{caCertificateRefs: [{reference}]}}}}}}}}}}}}"
+    ))?;
+    let first = "/status/listeners/0/conditions";
+    let is_closed = ("Accepted", "False", "NoValidCACertificate");
+    site.has("Gateway", "closed", first, is_closed)?;
+    let bundle = json!({
+        "apiVersion": "certificates.k8s.io/v1beta1", "kind": "ClusterTrustBundle",
+        "metadata": {"name": "roots"}, "spec": {"trustBundle": authority},
+    });
+    cluster.apply(&bundle.to_string())?;
+    site.has("Gateway", "closed", first, ("Accepted", "True", "Accepted"))?;
+    cluster.delete("ClusterTrustBundle", "", "roots")?;
+    site.has("Gateway", "closed", first, is_closed)?;
+    site.tenant.delete("Gateway", "closed")
 }
 
 /// The definition of Policies is the chart's, and comes after the route that names one.

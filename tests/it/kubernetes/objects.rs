@@ -82,7 +82,7 @@ fn slice(name: &str, service: &str, port: &str, endpoints: &[(&Endpoint, Value)]
     .to_string()
 }
 
-fn secret(name: &str, certificate: &Certificate) -> String {
+pub fn secret(name: &str, certificate: &Certificate) -> String {
     let data = |text: &str| openssl::base64::encode_block(text.as_bytes());
     let (crt, key) = (data(&certificate.chain), data(&certificate.key));
     json!({

@@ -39,6 +39,7 @@ impl Head {
             ("gateway.networking.k8s.io/v1", "GatewayClass") => Kind::GatewayClass,
             ("gateway.networking.k8s.io/v1", "Gateway") => Kind::Gateway,
             ("gateway.networking.k8s.io/v1", "BackendTLSPolicy") => Kind::BackendTLSPolicy,
+            ("certificates.k8s.io/v1beta1", "ClusterTrustBundle") => Kind::ClusterTrustBundle,
             ("oxigress.io/v1alpha1", "Policy") => Kind::Policy,
             ("gateway.networking.k8s.io/v1", "ListenerSet") => Kind::ListenerSet,
             ("gateway.networking.k8s.io/v1", "HTTPRoute") => Kind::HTTPRoute,
@@ -99,6 +100,6 @@ fn other_kind(within: &str, version: &str, kind: &str) -> String {
         "{prefix}kind {kind} of {version} is not read: move it elsewhere, or use Ingress, IngressClass \
          (networking.k8s.io/v1), Service, Secret, ConfigMap, Namespace (v1), EndpointSlice (discovery.k8s.io/v1), \
          GatewayClass, Gateway, ListenerSet, HTTPRoute, GRPCRoute, TLSRoute, TCPRoute, UDPRoute, ReferenceGrant, \
-         BackendTLSPolicy (gateway.networking.k8s.io/v1), Policy (oxigress.io/v1alpha1)"
+         BackendTLSPolicy (gateway.networking.k8s.io/v1), ClusterTrustBundle (certificates.k8s.io/v1beta1), Policy (oxigress.io/v1alpha1)"
     )
 }

@@ -2,6 +2,7 @@
 
 use super::{
     GROUP, HttpBackendRef, HttpRouteRule, HttpRouteSpec, ListenerSetSpec, ObjectName, ParentRef,
+    TRUST_GROUP,
 };
 use crate::{Key, Kind, ObjectRef};
 
@@ -16,9 +17,16 @@ impl ObjectName {
         self.is_core() && self.kind.as_deref().is_none_or(|kind| kind == "Secret")
     }
 
-    /// Whether it names a ConfigMap.
-    pub fn is_config_map(&self) -> bool {
-        self.is_core() && self.kind.as_deref() == Some("ConfigMap")
+    /// The ConfigMap or ClusterTrustBundle that it names for authorities; `None`: an object of another kind. A ConfigMap is of
+    /// this namespace unless another is written.
+    pub fn authorities(&self, namespace: &str) -> Option<ObjectRef> {
+        match (self.group.as_deref().unwrap_or_default(), self.kind.as_deref()?) {
+            ("", "ConfigMap") => Some(ObjectRef::new(Kind::ConfigMap, self.key(namespace))),
+            (TRUST_GROUP, "ClusterTrustBundle") => {
+                Some(ObjectRef::new(Kind::ClusterTrustBundle, Key::new("", &self.name)))
+            }
+            _ => None,
+        }
     }
 
     fn is_core(&self) -> bool {

@@ -51,6 +51,7 @@ kinds! {
     Gateway = GatewaySpec Gateway GROUP "v1" "gateways" NamespaceResourceScope;
     GatewayClass = GatewayClassSpec GatewayClass GROUP "v1" "gatewayclasses" ClusterResourceScope;
     BackendTlsPolicy = BackendTlsPolicySpec BackendTLSPolicy GROUP "v1" "backendtlspolicies" NamespaceResourceScope;
+    ClusterTrustBundle = ClusterTrustBundleSpec ClusterTrustBundle TRUST_GROUP "v1beta1" "clustertrustbundles" ClusterResourceScope;
     ListenerSet = ListenerSetSpec ListenerSet GROUP "v1" "listenersets" NamespaceResourceScope;
     HttpRoute = HttpRouteSpec HTTPRoute GROUP "v1" "httproutes" NamespaceResourceScope;
     GrpcRoute = GrpcRouteSpec GRPCRoute GROUP "v1" "grpcroutes" NamespaceResourceScope;

@@ -66,6 +66,7 @@ fn resource(kind: &str) -> &'static str {
         "TLSRoute" => "tlsroutes",
         "UDPRoute" => "udproutes",
         "BackendTLSPolicy" => "backendtlspolicies",
+        "ClusterTrustBundle" => "clustertrustbundles",
         "ListenerSet" => "listenersets",
         "Policy" => "policies",
         "ReferenceGrant" => "referencegrants",

@@ -48,9 +48,12 @@ impl Subject {
     /// All there are to watch.
     pub fn all(options: &Options) -> Vec<Subject> {
         let namespace = options.watch_namespace.clone();
-        let of = |kind| Subject { kind, namespace: namespace.clone(), name: None };
+        let of = |kind: Kind| {
+            let namespace = namespace.clone().filter(|_| kind.is_namespaced());
+            Subject { kind, namespace, name: None }
+        };
         let mut all = vec![
-            Subject { namespace: None, ..of(Kind::IngressClass) },
+            of(Kind::IngressClass),
             of(Kind::Ingress),
             of(Kind::Service),
             of(Kind::EndpointSlice),
@@ -58,17 +61,18 @@ impl Subject {
             of(Kind::ConfigMap),
         ];
         if options.gateway_api {
-            all.push(Subject { namespace: None, ..of(Kind::GatewayClass) });
+            all.push(of(Kind::GatewayClass));
             all.push(of(Kind::Gateway));
             all.push(of(Kind::ListenerSet));
             all.extend(Kind::ROUTES.map(of));
             all.push(of(Kind::ReferenceGrant));
             all.push(of(Kind::BackendTLSPolicy));
             all.push(of(Kind::Policy));
+            all.push(of(Kind::ClusterTrustBundle));
         }
         // For the operator's selector, and for those of Gateways, if there are any.
         if options.watches_namespaces || options.gateway_api {
-            all.push(Subject { namespace: None, ..of(Kind::Namespace) });
+            all.push(of(Kind::Namespace));
         }
         let backend = &options.default_backend_service;
         let named: BTreeSet<_> = [
@@ -140,6 +144,7 @@ impl Subject {
             Kind::TLSRoute => (gateway::GROUP, "tlsroutes"),
             Kind::UDPRoute => (gateway::GROUP, "udproutes"),
             Kind::BackendTLSPolicy => (gateway::GROUP, "backendtlspolicies"),
+            Kind::ClusterTrustBundle => (gateway::TRUST_GROUP, "clustertrustbundles"),
             Kind::ListenerSet => (gateway::GROUP, "listenersets"),
             Kind::Policy => (gateway::POLICY_GROUP, "policies"),
             Kind::ReferenceGrant => (gateway::GROUP, "referencegrants"),
@@ -205,6 +210,7 @@ mod tests {
             "ReferenceGrant in shop",
             "BackendTLSPolicy in shop",
             "Policy in shop",
+            "ClusterTrustBundle",
             "Namespace",
             "ConfigMap system/settings",
             "EndpointSlice system/default",

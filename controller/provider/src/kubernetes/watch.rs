@@ -182,6 +182,7 @@ watched_with_status! {
     GrpcRoute GRPCRoute grpc_route;
     HttpRoute HTTPRoute http_route;
     BackendTlsPolicy BackendTLSPolicy backend_tls_policy;
+    ClusterTrustBundle ClusterTrustBundle cluster_trust_bundle;
     ListenerSet ListenerSet listener_set;
     Policy Policy policy;
     ReferenceGrant ReferenceGrant reference_grant;
@@ -231,6 +232,7 @@ impl WatchTask {
             Kind::BackendTLSPolicy => {
                 self.watch::<custom::BackendTlsPolicy>(self.namespaced()).await
             }
+            Kind::ClusterTrustBundle => self.watch::<custom::ClusterTrustBundle>(self.all()).await,
             Kind::Policy => self.watch::<custom::Policy>(self.namespaced()).await,
             Kind::ListenerSet => self.watch::<custom::ListenerSet>(self.namespaced()).await,
             Kind::ReferenceGrant => self.watch::<custom::ReferenceGrant>(self.namespaced()).await,

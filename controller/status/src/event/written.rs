@@ -73,6 +73,7 @@ pub async fn uid(client: &Client, object: &ObjectRef) -> Result<Option<String>, 
         Kind::Service => of::<Service>(client, &object.key).await,
         // Of the Gateway API the status says it.
         Kind::BackendTLSPolicy
+        | Kind::ClusterTrustBundle
         | Kind::EndpointSlice
         | Kind::Gateway
         | Kind::GatewayClass

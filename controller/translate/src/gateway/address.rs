@@ -63,12 +63,23 @@ pub fn assign<'w>(
 }
 
 fn place(options: &Options, key: &Key, gateway: &Gateway, taken: &BTreeSet<IpAddr>) -> Place {
+    let refused = |reason, message: String| {
+        Place::Nowhere(Refusal::Unsupported(Condition::no("Accepted", reason, message)))
+    };
+    if gateway.spec.infrastructure.parameters_ref.is_some() {
+        let message = "spec.infrastructure.parametersRef is not read: remove it, and set flags or the ConfigMap";
+        return refused("InvalidParameters", message.into());
+    }
     let asked = &gateway.spec.addresses;
+    if let Some(odd) = asked.iter().find(|address| !address.routability.is_empty()) {
+        let message =
+            format!("spec.addresses: routability {} is not served: remove it", odd.routability);
+        return refused("UnsupportedAddress", message);
+    }
     let is_ip = |kind: &Option<String>| kind.as_deref().is_none_or(|kind| kind == "IPAddress");
     if let Some(odd) = asked.iter().find(|address| !is_ip(&address.r#type)) {
         let message = format!("spec.addresses: {} is no IP address: name one, or none", odd.value);
-        let condition = Condition::no("Accepted", "UnsupportedAddress", message);
-        return Place::Nowhere(Refusal::Unsupported(condition));
+        return refused("UnsupportedAddress", message);
     }
     let mut own: Vec<IpAddr> = Vec::new();
     for address in asked.iter().filter(|address| !address.value.is_empty()) {
@@ -120,9 +131,22 @@ mod tests {
         let address = |(kind, value): &(Option<&str>, &str)| GatewayAddress {
             r#type: kind.map(Into::into),
             value: (*value).into(),
+            ..GatewayAddress::default()
         };
         let addresses = addresses.iter().map(address).collect();
         Gateway { spec: GatewaySpec { addresses, ..GatewaySpec::default() }, ..Gateway::default() }
+    }
+
+    fn with_parameters() -> Gateway {
+        let mut gateway = gateway(&[(None, "10.0.0.1")]);
+        gateway.spec.infrastructure.parameters_ref = Some(Default::default());
+        gateway
+    }
+
+    fn within_the_cluster() -> Gateway {
+        let mut gateway = gateway(&[(None, "10.0.0.1")]);
+        gateway.spec.addresses[0].routability = "Cluster".into();
+        gateway
     }
 
     fn told(options: &Options, gateways: &[Gateway]) -> Vec<String> {
@@ -151,6 +175,8 @@ mod tests {
             gateway(&[(None, "")]),
             gateway(&[]),
             gateway(&[(None, "")]),
+            with_parameters(),
+            within_the_cluster(),
         ];
         assert_eq!(
             told(&options, &all),
@@ -163,10 +189,12 @@ mod tests {
                 "10.0.0.3",
                 "shared",
                 "AddressNotUsable",
+                "InvalidParameters",
+                "UnsupportedAddress",
             ]
         );
         let none = Options::default();
-        assert_eq!(told(&none, &all[5..]), ["shared", "shared", "shared"]);
+        assert_eq!(told(&none, &all[5..8]), ["shared", "shared", "shared"]);
     }
 
     #[test]

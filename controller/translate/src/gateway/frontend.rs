@@ -10,12 +10,12 @@ use super::Built;
 use super::identity::from;
 use super::state::{Gateways, Home, ListenerState};
 use super::target::is_granted;
-use super::tls_policy::{Authorities, authorities_in};
+use super::tls_policy::{Authorities, authorities_in, not_authorities};
 use oxigress_core::model::policy::{ClientCertificates, TlsPolicy, VerifyClient};
 use oxigress_core::model::{Bundle, HostPattern};
 use oxigress_objects::gateway::{FrontendValidation, Gateway, GatewayObjects, GatewaySpec};
 use oxigress_objects::gateway_status::Condition;
-use oxigress_objects::{Key, World};
+use oxigress_objects::{Key, Kind, ObjectRef, World};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::num::NonZeroU16;
@@ -29,15 +29,21 @@ struct Refusal {
     resolved: Option<Condition>,
 }
 
-/// The ConfigMaps that a Gateway names for its clients' authorities, and may.
+/// The ConfigMaps and ClusterTrustBundles that a Gateway names for its clients' authorities, and may.
 pub fn authorities_of<'g>(
     objects: &'g GatewayObjects,
     key: &'g Key,
     gateway: &'g Gateway,
-) -> impl Iterator<Item = Key> + 'g {
+) -> impl Iterator<Item = ObjectRef> + 'g {
     let all = validations(&gateway.spec).flat_map(|validation| &validation.ca_certificate_refs);
-    let maps = all.filter(|name| name.is_config_map()).map(|name| name.key(&key.namespace));
-    maps.filter(move |map| is_granted(objects, from(key), ("", "ConfigMap"), map))
+    let named = all.filter_map(|name| name.authorities(&key.namespace));
+    named.filter(move |source| may_name(objects, key, source))
+}
+
+/// Whether a Gateway may name authorities: a bundle of the cluster needs no grant.
+fn may_name(objects: &GatewayObjects, gateway: &Key, source: &ObjectRef) -> bool {
+    source.kind == Kind::ClusterTrustBundle
+        || is_granted(objects, from(gateway), ("", "ConfigMap"), &source.key)
 }
 
 /// Some clients are let in whatever they show.
@@ -118,7 +124,7 @@ fn read(
         [] => {
             return Err(refuse(
                 "InvalidCACertificateRef",
-                format!("{field} is empty: name a ConfigMap"),
+                format!("{field} is empty: name a ConfigMap or ClusterTrustBundle"),
             ));
         }
         _ => {
@@ -126,20 +132,16 @@ fn read(
             return Err(refuse("InvalidCACertificateRef", message));
         }
     };
-    if !name.is_config_map() {
-        let kind = name.kind.as_deref().unwrap_or_default();
-        let message = format!("{field}: {kind} {} is no ConfigMap", name.name);
-        return Err(refuse("InvalidCACertificateKind", message));
-    }
-    let map = name.key(&gateway.namespace);
-    if !is_granted(&world.gateway_api, from(gateway), ("", "ConfigMap"), &map) {
-        let message =
-            format!("{field}: no ReferenceGrant in namespace {} allows it", map.namespace);
+    let Some(source) = name.authorities(&gateway.namespace) else {
+        return Err(refuse("InvalidCACertificateKind", not_authorities(field, name)));
+    };
+    if !may_name(&world.gateway_api, gateway, &source) {
+        let namespace = &source.key.namespace;
+        let message = format!("{field}: no ReferenceGrant in namespace {namespace} allows it");
         return Err(refuse("RefNotPermitted", message));
     }
-    let (id, bundle) = authorities_in(world, &map, known).map_err(|why| {
-        refuse("InvalidCACertificateRef", format!("{field}: ConfigMap {map} {why}"))
-    })?;
+    let (id, bundle) = authorities_in(world, &source, known)
+        .map_err(|why| refuse("InvalidCACertificateRef", format!("{field}: {source} {why}")))?;
     let client = ClientCertificates {
         authorities: id,
         revoked: None,

@@ -45,7 +45,7 @@ pub fn classes(options: &Options, objects: &GatewayObjects, built: &mut Built) -
     ours
 }
 
-/// The Secrets that listeners of ours show, and the ConfigMaps that policies of backends name.
+/// The Secrets that listeners of ours show, and the ConfigMaps and ClusterTrustBundles that hold authorities.
 pub fn references(options: &Options, objects: &GatewayObjects) -> BTreeSet<ObjectRef> {
     let is_ours = |gateway: &Gateway| {
         let class = objects.classes.get(&Key::new("", &gateway.spec.gateway_class_name));
@@ -75,14 +75,13 @@ pub fn references(options: &Options, objects: &GatewayObjects) -> BTreeSet<Objec
     all.extend(identities.map(|key| ObjectRef::new(Kind::Secret, key)));
     let of_clients =
         gateways.iter().flat_map(|(key, gateway)| frontend::authorities_of(objects, key, gateway));
-    let maps = tls_policy::references(objects).chain(of_clients);
-    all.extend(maps.map(|key| ObjectRef::new(Kind::ConfigMap, key)));
+    all.extend(tls_policy::references(objects).chain(of_clients));
     all
 }
 
-/// The Secrets and ConfigMaps that one object names and may, whether something is served from them or not.
+/// The Secrets, ConfigMaps and ClusterTrustBundles that one object names and may, whether something is served from them or not.
 pub fn named_by(objects: &GatewayObjects, id: &ObjectRef) -> BTreeSet<ObjectRef> {
-    let (mut secrets, mut maps): (Vec<Key>, Vec<Key>) = Default::default();
+    let (mut secrets, mut authorities): (Vec<Key>, Vec<ObjectRef>) = Default::default();
     let of_listeners = |home: Home<'_>, listeners: &[Listener]| -> Vec<Key> {
         listeners.iter().filter_map(|spec| shown(objects, home, spec)).collect()
     };
@@ -91,7 +90,7 @@ pub fn named_by(objects: &GatewayObjects, id: &ObjectRef) -> BTreeSet<ObjectRef>
             let Some(gateway) = objects.gateways.get(&id.key) else { return BTreeSet::new() };
             secrets = of_listeners(Home::of_gateway(&id.key, gateway), &gateway.spec.listeners);
             secrets.extend(identity::secret_of(objects, &id.key, gateway));
-            maps.extend(frontend::authorities_of(objects, &id.key, gateway));
+            authorities.extend(frontend::authorities_of(objects, &id.key, gateway));
         }
         Kind::ListenerSet => {
             let Some(set) = objects.sets.get(&id.key) else { return BTreeSet::new() };
@@ -99,12 +98,13 @@ pub fn named_by(objects: &GatewayObjects, id: &ObjectRef) -> BTreeSet<ObjectRef>
         }
         Kind::BackendTLSPolicy => {
             let policy = objects.tls_policies.get(&id.key);
-            maps.extend(policy.and_then(|policy| tls_policy::authorities_of(&id.key, policy)));
+            let named = policy.and_then(|policy| tls_policy::authorities_of(&id.key, policy));
+            authorities.extend(named);
         }
         _ => {}
     }
     let secrets = secrets.into_iter().map(|key| ObjectRef::new(Kind::Secret, key));
-    secrets.chain(maps.into_iter().map(|key| ObjectRef::new(Kind::ConfigMap, key))).collect()
+    secrets.chain(authorities).collect()
 }
 
 /// The Gateways of these classes; `known`: what listeners of guests leave to others, if all routes are those by which that was told.

@@ -110,6 +110,11 @@ pub fn state<'w>(
         Some(Err(why)) => state.refusal = refuse("UnsupportedValue", format!("hostname: {why}")),
         None => {}
     }
+    if !spec.filters.requests.is_empty() {
+        // Such a filter may decide who is let in.
+        let message = "filters.requests are not served: remove them, and name a Policy in the rules of routes";
+        state.refusal = refuse("UnsupportedValue", message.into());
+    }
     match state.protocol.map(|protocol| protocol.port(options, spec)) {
         Some(Ok(port)) => state.port = Some(port).filter(|_| state.refusal.is_none()),
         Some(Err(why)) => state.refusal = refuse("PortUnavailable", why),

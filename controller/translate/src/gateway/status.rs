@@ -9,6 +9,7 @@ use oxigress_objects::{Key, Kind, ObjectRef};
 /// The features of the conformance suite that are served, in the order of the API.
 const FEATURES: &[&str] = &[
     "BackendTLSPolicy",
+    "ClusterTrustBundle",
     "GRPCRoute",
     "GRPCRouteNamedRouteRule",
     "GRPCRouteRequestHeaderModifier",

@@ -8,6 +8,8 @@ mod policies;
 mod sessions;
 mod wildcards;
 
+pub use https::an_authority;
+
 use super::work::{self, Step};
 use crate::testing::options;
 use crate::{Options, Translator};

@@ -3,6 +3,7 @@
 //! Order:   a policy for a port comes before one for its Service; of two for the same the older one has it, then the first by name.
 //! Closed:  a policy that cannot be honoured is not passed over: the share of its Service gets 500.
 //! Tenancy: a policy, the Service that it is about, and the ConfigMap that it names are of one namespace, which is charged.
+//!          A ClusterTrustBundle is the cluster administrator's, and every policy may name it.
 //! Source:  BackendTLSPolicy of Gateway API v1.7.
 
 use super::host::is_wide;
@@ -13,10 +14,10 @@ use crate::Options;
 use oxigress_core::model::policy::{HeaderValue, UpstreamTls};
 use oxigress_core::model::{Bundle, BundleId, HostPattern};
 use oxigress_objects::gateway::{
-    self, BackendTlsPolicy, BackendValidation, GatewayObjects, ParentRef,
+    self, BackendTlsPolicy, BackendValidation, ClusterTrustBundle, GatewayObjects, ParentRef,
 };
 use oxigress_objects::gateway_status::{Condition, Content, ParentStatus};
-use oxigress_objects::{ConfigMap, Key, Kind, Name, World};
+use oxigress_objects::{ConfigMap, Key, Kind, Name, ObjectRef, World};
 use oxigress_validate::tls::{self, Named};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -28,8 +29,51 @@ const DEPTH: u32 = 5;
 /// Most Gateways in a policy's status, as the API has it.
 const MAX_ANCESTORS: usize = 16;
 
-/// The authorities in ConfigMaps: one that did not change is not read again.
-pub type Authorities = BTreeMap<Key, (Arc<ConfigMap>, Result<Named, String>)>;
+/// The authorities in ConfigMaps and ClusterTrustBundles: one that did not change is not read again.
+pub type Authorities = BTreeMap<ObjectRef, (Source, Result<Named, String>)>;
+
+/// An object that authorities stand in.
+#[derive(Clone, Debug)]
+pub enum Source {
+    Map(Arc<ConfigMap>),
+    Bundle(Arc<ClusterTrustBundle>),
+}
+
+impl Source {
+    fn of(world: &World, id: &ObjectRef) -> Option<Self> {
+        match id.kind {
+            Kind::ClusterTrustBundle => {
+                world.gateway_api.trust_bundles.get(&id.key).cloned().map(Self::Bundle)
+            }
+            _ => world.config_maps.get(&id.key).cloned().map(Self::Map),
+        }
+    }
+
+    /// The field that the authorities stand in, and what it says.
+    fn field(&self) -> (&'static str, &str) {
+        match self {
+            Source::Map(map) => {
+                let text = map.data.get("ca.crt").map(String::as_str);
+                ("ca.crt", text.unwrap_or_default())
+            }
+            Source::Bundle(bundle) => ("spec.trustBundle", &bundle.spec.trust_bundle),
+        }
+    }
+
+    fn is(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Source::Map(one), Source::Map(other)) => Arc::ptr_eq(one, other),
+            (Source::Bundle(one), Source::Bundle(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
+    }
+}
+
+/// How many certificates an object has in which authorities may stand.
+pub fn count_authorities(world: &World, id: &ObjectRef) -> u64 {
+    let source = Source::of(world, id);
+    source.map_or(0, |source| source.field().1.matches("-----BEGIN ").count() as u64)
+}
 
 /// Why a policy cannot be honoured.
 struct Refusal {
@@ -57,15 +101,20 @@ pub struct TlsPolicies<'w> {
     bundles: BTreeMap<BundleId, Bundle>,
 }
 
-/// The ConfigMaps that policies name for authorities.
-pub fn references(objects: &GatewayObjects) -> impl Iterator<Item = Key> {
+/// The ConfigMaps and ClusterTrustBundles that policies name for authorities.
+pub fn references(objects: &GatewayObjects) -> impl Iterator<Item = ObjectRef> {
     objects.tls_policies.iter().filter_map(|(key, policy)| authorities_of(key, policy))
 }
 
-/// The ConfigMap that a policy names for its authorities, if it names one alone.
-pub fn authorities_of(key: &Key, policy: &BackendTlsPolicy) -> Option<Key> {
+/// The ConfigMap or ClusterTrustBundle that a policy names for its authorities, if it names one alone.
+pub fn authorities_of(key: &Key, policy: &BackendTlsPolicy) -> Option<ObjectRef> {
     let [reference] = &policy.spec.validation.ca_certificate_refs[..] else { return None };
-    reference.is_config_map().then(|| Key::new(&key.namespace, &reference.name))
+    let id = reference.authorities(&key.namespace)?;
+    // The API has no field for another namespace here.
+    Some(match id.kind {
+        Kind::ConfigMap => ObjectRef::new(id.kind, Key::new(&key.namespace, id.key.name)),
+        _ => id,
+    })
 }
 
 /// The Services that a policy is about.
@@ -139,22 +188,18 @@ impl<'w> TlsPolicies<'w> {
             Box::new(Refusal { accepted, resolved })
         };
         let field = "validation.caCertificateRefs";
-        let Some(map_key) = authorities_of(key, policy) else {
+        let Some(source) = authorities_of(key, policy) else {
             return Err(match &validation.ca_certificate_refs[..] {
                 [] => invalid(format!(
-                    "{field} is empty, and validation.wellKnownCACertificates is not served: name a ConfigMap"
+                    "{field} is empty, and validation.wellKnownCACertificates is not served: name a ConfigMap or ClusterTrustBundle"
                 )),
-                [one] => {
-                    let kind = one.kind.as_deref().unwrap_or_default();
-                    refused("InvalidKind", format!("{field}: {kind} {} is no ConfigMap", one.name))
-                }
+                [one] => refused("InvalidKind", not_authorities(field, one)),
                 _ => invalid(format!("{field}: one of them is served alone: join them")),
             });
         };
-        let bad = |why: String| {
-            refused("InvalidCACertificateRef", format!("{field}: ConfigMap {map_key} {why}"))
-        };
-        let (id, bundle) = authorities_in(world, &map_key, (old, known)).map_err(bad)?;
+        let bad =
+            |why: String| refused("InvalidCACertificateRef", format!("{field}: {source} {why}"));
+        let (id, bundle) = authorities_in(world, &source, (old, known)).map_err(bad)?;
         self.bundles.insert(id.clone(), bundle);
         Ok(Arc::new(UpstreamTls {
             authorities: Some(id),
@@ -242,23 +287,30 @@ impl<'w> TlsPolicies<'w> {
     }
 }
 
-/// The authorities in a ConfigMap. `known` has those that were read before, and those that are named now.
+/// The authorities in an object. `known` has those that were read before, and those that are named now.
 pub fn authorities_in(
     world: &World,
-    key: &Key,
+    id: &ObjectRef,
     (old, known): (&Authorities, &mut Authorities),
 ) -> Result<Named, String> {
-    let map = world.config_maps.get(key).ok_or("does not exist")?;
-    let text = map.data.get("ca.crt").map(String::as_str).unwrap_or_default();
+    let source = Source::of(world, id).ok_or("does not exist")?;
+    let (field, text) = source.field();
     if text.is_empty() {
-        return Err("has no ca.crt".into());
+        return Err(format!("has no {field}"));
     }
-    let same = known.get(key).or_else(|| old.get(key));
-    let same = same.filter(|(of, _)| Arc::ptr_eq(of, map)).cloned();
-    let (_, named) =
-        same.unwrap_or_else(|| (map.clone(), tls::normal_authorities(text.as_bytes())));
-    known.insert(key.clone(), (map.clone(), named.clone()));
+    let same = known.get(id).or_else(|| old.get(id)).filter(|(of, _)| of.is(&source));
+    let named = match same {
+        Some((_, named)) => named.clone(),
+        None => tls::normal_authorities(text.as_bytes()),
+    };
+    known.insert(id.clone(), (source, named.clone()));
     named.map_err(|why| format!("has no certificates: {why}"))
+}
+
+/// What is said of a reference to an object of another kind than those that authorities stand in.
+pub fn not_authorities(field: &str, name: &gateway::ObjectName) -> String {
+    let kind = name.kind.as_deref().unwrap_or_default();
+    format!("{field}: {kind} {} is neither a ConfigMap nor a ClusterTrustBundle", name.name)
 }
 
 fn conditions_of(state: &State<'_>) -> Vec<Condition> {

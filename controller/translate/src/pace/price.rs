@@ -127,7 +127,10 @@ impl<'a> Prices<'a> {
             }
             Object::ReferenceGrant(new) => api.grants.get(key) == Some(new) || is_unused,
             Object::EndpointSlice(new) => self.world.slice(key) == Some(new),
-            Object::GatewayClass(_) | Object::IngressClass(_) | Object::Namespace(_) => true,
+            Object::ClusterTrustBundle(_)
+            | Object::GatewayClass(_)
+            | Object::IngressClass(_)
+            | Object::Namespace(_) => true,
         };
         is_same || self.translator.is_operators(id) || !self.is_read(id, object)
     }
@@ -219,7 +222,10 @@ impl<'a> Prices<'a> {
             }
             // What is read for it is taken from the share of endpoints, when it was read.
             Object::EndpointSlice(_) => ANY,
-            Object::GatewayClass(_) | Object::IngressClass(_) | Object::Namespace(_) => 0,
+            Object::ClusterTrustBundle(_)
+            | Object::GatewayClass(_)
+            | Object::IngressClass(_)
+            | Object::Namespace(_) => 0,
         }
     }
 

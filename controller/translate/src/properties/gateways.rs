@@ -2,9 +2,12 @@
 
 use super::{HOSTS, NAMES, NAMESPACES};
 use oxigress_objects::gateway::{
-    BackendTlsPolicy, GrpcRouteSpec, ListenerSet, Policy, ReferenceGrant, Resource, TlsRouteSpec,
+    BackendTlsPolicy, ClusterTrustBundle, GrpcRouteSpec, ListenerSet, Policy, ReferenceGrant,
+    Resource, TlsRouteSpec,
 };
-use oxigress_objects::gateway::{CONTROLLER, GROUP, Gateway, GatewayClass, Meta, Route};
+use oxigress_objects::gateway::{
+    CONTROLLER, GROUP, Gateway, GatewayClass, Meta, Route, TRUST_GROUP,
+};
 use oxigress_objects::{Key, Kind, Object, ObjectRef, Seen};
 use proptest::collection::vec;
 use proptest::option;
@@ -194,16 +197,26 @@ pub fn grant() -> impl Strategy<Value = Object> {
 
 pub fn tls_policy() -> impl Strategy<Value = Object> {
     let section = option::weighted(0.3, select(&["a", "b"][..]));
-    (0..4_i64, select(&NAMES[..]), section, select(&NAMES[..])).prop_map(
-        |(created, service, section, map)| {
+    let kind = select(&[("", "ConfigMap"), (TRUST_GROUP, "ClusterTrustBundle")][..]);
+    (0..4_i64, select(&NAMES[..]), section, kind, select(&NAMES[..2])).prop_map(
+        |(created, service, section, (group, kind), name)| {
             let spec = json!({
                 "targetRefs": [{"group": "", "kind": "Service", "name": service, "sectionName": section}],
                 "validation": {"hostname": "a.test",
-                    "caCertificateRefs": [{"group": "", "kind": "ConfigMap", "name": map}]}});
+                    "caCertificateRefs": [{"group": group, "kind": kind, "name": name}]}});
             let policy: Arc<BackendTlsPolicy> = resource(created, spec);
             Object::BackendTlsPolicy(policy)
         },
     )
+}
+
+/// Authorities that can be read, and some that cannot.
+pub fn trust_bundle() -> impl Strategy<Value = Object> {
+    let texts = vec![crate::gateway::an_authority(), "none".into(), String::new()];
+    select(texts).prop_map(|text| {
+        let bundle: Arc<ClusterTrustBundle> = resource(0, json!({ "trustBundle": text }));
+        Object::ClusterTrustBundle(bundle)
+    })
 }
 
 pub fn policy() -> impl Strategy<Value = Object> {
@@ -225,8 +238,8 @@ pub fn policy() -> impl Strategy<Value = Object> {
 
 /// An object, or that it is gone.
 pub fn seen() -> impl Strategy<Value = Seen> {
-    let of = |kind, object: BoxedStrategy<Object>, names: &'static [&'static str]| {
-        let namespaces = if kind == Kind::GatewayClass { &[""][..] } else { &NAMESPACES[..] };
+    let of = |kind: Kind, object: BoxedStrategy<Object>, names: &'static [&'static str]| {
+        let namespaces = if kind.is_namespaced() { &NAMESPACES[..] } else { &[""][..] };
         (select(namespaces), select(names), option::weighted(0.8, object)).prop_map(
             move |(namespace, name, object)| {
                 (ObjectRef::new(kind, Key::new(namespace, name)), object)
@@ -242,7 +255,8 @@ pub fn seen() -> impl Strategy<Value = Seen> {
         3 => of(Kind::TLSRoute, session_route(true).boxed(), &NAMES),
         1 => of(Kind::TCPRoute, session_route(false).boxed(), &NAMES),
         1 => of(Kind::UDPRoute, session_route(false).boxed(), &NAMES),
-        1 => of(Kind::BackendTLSPolicy, tls_policy().boxed(), &NAMES),
+        2 => of(Kind::BackendTLSPolicy, tls_policy().boxed(), &NAMES),
+        1 => of(Kind::ClusterTrustBundle, trust_bundle().boxed(), &NAMES[..2]),
         2 => of(Kind::Policy, policy().boxed(), &NAMES),
         1 => of(Kind::ReferenceGrant, grant().boxed(), &NAMES[..2]),
     ]

@@ -231,7 +231,10 @@ impl Translator {
                 maps.into_iter().any(is) || self.settings.sources().any(|key| *key == object.key)
             }
             Kind::Secret => is(&options.default_ssl_certificate),
-            Kind::GatewayClass | Kind::IngressClass | Kind::Namespace => true,
+            Kind::ClusterTrustBundle
+            | Kind::GatewayClass
+            | Kind::IngressClass
+            | Kind::Namespace => true,
             Kind::BackendTLSPolicy
             | Kind::EndpointSlice
             | Kind::Gateway

@@ -1,6 +1,7 @@
 //! Hosts and the listeners of HTTPS that have them.
 
 use super::*;
+use oxigress_core::model::policy::Policies;
 
 const WEB: &str = "
 apiVersion: gateway.networking.k8s.io/v1
@@ -96,6 +97,65 @@ pub fn authorities(namespace: &str) -> String {
         .replace("Secret", "ConfigMap")
         .replace("name: tls, namespace: n", &format!("name: ca, namespace: {namespace}"))
         .replace("type: kubernetes.io/tls\nstringData:\n  tls.crt", "data:\n  ca.crt")
+}
+
+/// The same certificate as PEM by itself.
+pub fn an_authority() -> String {
+    let lines = SECRET.lines().map(str::trim).skip_while(|line| !line.starts_with("-----BEGIN"));
+    let mut lines = lines.map(|line| format!("{line}\n"));
+    let mut text = String::new();
+    while !text.contains("-----END") {
+        text += &lines.next().unwrap();
+    }
+    text
+}
+
+/// A ClusterTrustBundle by this name.
+fn bundle(name: &str, text: &str) -> Seen {
+    let spec = serde_json::from_value(json!({ "trustBundle": text })).unwrap();
+    let bundle = Resource { meta: Meta::default(), spec };
+    let id = ObjectRef::new(Kind::ClusterTrustBundle, Key::new("", name));
+    (id, Some(Object::ClusterTrustBundle(Arc::new(bundle))))
+}
+
+#[test]
+fn a_bundle_of_the_cluster_needs_no_grant_and_its_changes_are_taken_over() {
+    let mut bench = Bench::new(options(""));
+    let reference = "{ group: certificates.k8s.io, kind: ClusterTrustBundle, name: ca }";
+    let https = "name: any, port: 443, protocol: HTTPS, tls: { certificateRefs: [{ name: tls }] }";
+    let web = gateway(&[https])
+        + &format!(
+            "  tls: {{ frontend: {{ default: {{ validation: {{ caCertificateRefs: [{reference}] }} }} }} }}\n"
+        );
+    let policy =
+        tls_policy("p", "n").replace("{ group: '', kind: ConfigMap, name: ca }", reference);
+    let service = "apiVersion: v1\nkind: Service\nmetadata: { name: s, namespace: n }\nspec: { ports: [{ port: 443 }] }\n";
+    let route = WEB.replace("rules: [{ filters: [{ type: RequestRedirect, requestRedirect: { path: { type: ReplaceFullPath, replaceFullPath: / } } }] }]",
+        "rules: [{ backendRefs: [{ name: s, port: 443 }] }]");
+    bench.apply(&format!("{route}---\n{SECRET}---\n{web}---\n{service}---\n{policy}"));
+    // Whether clients are let in, whether endpoints are trusted, and how many bundles nginx has.
+    let seen = |bench: &Bench| {
+        let snapshot = bench.translator.snapshot();
+        let server = snapshot.listener_servers.get(&ListenerHost::parse("443/a.b.test").unwrap());
+        let tls = server.and_then(|server| server.tls.as_ref());
+        let is_open = tls.is_some_and(|tls| !tls.denied && tls.client.is_some());
+        let trusts = |policies: &Policies| {
+            let tls = policies.proxy.as_ref().and_then(|proxy| proxy.tls.as_ref());
+            tls.is_some_and(|tls| tls.authorities.is_some())
+        };
+        let spoken = snapshot.policies.values().any(|policies| trusts(policies));
+        (is_open, spoken, snapshot.bundles.len())
+    };
+    assert_eq!(seen(&bench), (false, false, 0));
+    bench.see([bundle("ca", &an_authority())]);
+    assert_eq!(seen(&bench), (true, true, 1));
+    bench.see([bundle("ca", "none"), bundle("other", &an_authority())]);
+    assert_eq!(seen(&bench), (false, false, 0));
+    bench.see([bundle("ca", &an_authority().repeat(2))]);
+    assert_eq!(seen(&bench), (true, true, 1));
+    let gone = ObjectRef::new(Kind::ClusterTrustBundle, Key::new("", "ca"));
+    bench.see([(gone, None)]);
+    assert_eq!(seen(&bench), (false, false, 0));
 }
 
 /// What is said about clients of listeners says nothing about hosts of others.

@@ -208,9 +208,9 @@ impl Prices<'_> {
     pub(super) fn of_policy(&self, key: &Key, new: &BackendTlsPolicy) -> u64 {
         let old = self.world.gateway_api.tls_policies.get(key).map(AsRef::as_ref);
         let policies = old.into_iter().chain([new]);
-        let map = gateway::authorities_of(key, new);
-        let map = map.and_then(|map| self.world.config_maps.get(&map));
-        let own = INGRESS.saturating_add(map.map_or(0, |map| price_of_authorities(map)));
+        let named = gateway::authorities_of(key, new);
+        let count = named.map_or(0, |id| gateway::count_authorities(self.world, &id));
+        let own = INGRESS.saturating_add(CERTIFICATE.saturating_mul(count));
         let services = policies.flat_map(|policy| gateway::services(key, policy));
         let services: BTreeSet<Key> = services.collect();
         let endpoints = services.iter().map(|service| self.of_endpoints(service));
@@ -258,9 +258,8 @@ impl Prices<'_> {
     fn is_of_clients(&self, map: &Key) -> bool {
         let objects = &self.world.gateway_api;
         let mut all = objects.gateways.iter();
-        all.any(|(key, gateway)| {
-            gateway::authorities_of_clients(objects, key, gateway).any(|named| named == *map)
-        })
+        let is = |named: ObjectRef| named.kind == Kind::ConfigMap && named.key == *map;
+        all.any(|(key, gateway)| gateway::authorities_of_clients(objects, key, gateway).any(is))
     }
 
     /// The BackendTLSPolicies that name a ConfigMap.
@@ -271,7 +270,8 @@ impl Prices<'_> {
         let all = self.world.gateway_api.tls_policies.range(Key::new(&map.namespace, "")..);
         let all = all.take_while(move |(key, _)| key.namespace == map.namespace);
         let all = all.filter(move |(key, policy)| {
-            gateway::authorities_of(key, policy).as_ref() == Some(map)
+            let named = gateway::authorities_of(key, policy);
+            named.is_some_and(|named| named.kind == Kind::ConfigMap && named.key == *map)
         });
         all.map(|(key, policy)| (key, &**policy))
     }
