@@ -372,6 +372,36 @@ impl World {
         }
     }
 
+    /// An object as it was last seen.
+    pub fn object(&self, id: &ObjectRef) -> Option<Object> {
+        let (key, api) = (&id.key, &self.gateway_api);
+        match id.kind {
+            Kind::ClusterTrustBundle => {
+                api.trust_bundles.get(key).cloned().map(Object::ClusterTrustBundle)
+            }
+            Kind::ConfigMap => self.config_maps.get(key).cloned().map(Object::ConfigMap),
+            Kind::EndpointSlice => self.slices.get(key).cloned().map(Object::EndpointSlice),
+            Kind::Gateway => api.gateways.get(key).cloned().map(Object::Gateway),
+            Kind::GatewayClass => api.classes.get(key).cloned().map(Object::GatewayClass),
+            Kind::GRPCRoute
+            | Kind::HTTPRoute
+            | Kind::TCPRoute
+            | Kind::TLSRoute
+            | Kind::UDPRoute => api.routes.get(id).cloned().map(Object::Route),
+            Kind::BackendTLSPolicy => {
+                api.tls_policies.get(key).cloned().map(Object::BackendTlsPolicy)
+            }
+            Kind::ListenerSet => api.sets.get(key).cloned().map(Object::ListenerSet),
+            Kind::Policy => api.policies.get(key).cloned().map(Object::Policy),
+            Kind::ReferenceGrant => api.grants.get(key).cloned().map(Object::ReferenceGrant),
+            Kind::Ingress => self.ingresses.get(key).cloned().map(Object::Ingress),
+            Kind::IngressClass => self.ingress_classes.get(key).cloned().map(Object::IngressClass),
+            Kind::Namespace => self.namespaces.get(key).cloned().map(Object::Namespace),
+            Kind::Secret => self.secrets.get(key).map(|it| Object::Secret(it.secret.clone())),
+            Kind::Service => self.services.get(key).cloned().map(Object::Service),
+        }
+    }
+
     /// Every key, as if all of it had just arrived.
     pub fn all(&self) -> Changed {
         Changed {

@@ -1,5 +1,7 @@
 //! Which of two Ingresses decides where both say something.
 
+pub mod stock;
+
 use oxigress_objects::Key;
 
 /// Which of two Ingresses decides: the older one, then the first by namespace and name.

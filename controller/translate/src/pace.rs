@@ -2,15 +2,17 @@
 //!
 //! Shape:   a change is charged to its namespace before the world takes it over. What a namespace cannot pay waits, the
 //!          latest form of each object only, and is taken over in the order in which it came; others' changes go on.
-//!          Removals and what costs nothing never wait. Endpoints have a share of their own, from which is taken what reading those
+//!          Removals and what costs nothing never wait; what is merged again for a removal is taken from the share all the same,
+//!          so that later changes wait for it. Endpoints have a share of their own, from which is taken what reading those
 //!          of the namespace's Services took, whatever it was read for: while that is owed, its EndpointSlices wait and are
 //!          then read together, removals too, and so do answers of DNS ([`answers`]). What is owed beyond a whole share has all of its changes wait.
 //!          What a host's guests have there is merged again when its owner changes something: the owner pays for some of that, the
 //!          guests for the rest, as far as they can, and then the owner.
 //! Cost:    [`price::Prices`], asked about a change when it is its turn, so that those that wait cost nothing.
-//! Units:   nanoseconds, told from the objects, so every replica decides alike. What a removal brings back into the budget
-//!          of the stock ([`crate::patterns::budget`]) is not charged again: at most as much as was charged for what is
-//!          removed.
+//! Units:   nanoseconds, told from the objects, so every replica decides alike. What a removal brings back into the stock
+//!          ([`crate::age::stock`]) is not charged again: at most as much as was charged for what is removed.
+//! Limit:   a change costs no more than a whole share: a namespace's Ingresses have no more paths than are read and merged
+//!          again for that ([`crate::translator`]).
 //! Exempt:  what is there at the start, which the caller does not ask about, and the operator's objects.
 
 pub mod answers;
@@ -93,6 +95,9 @@ impl Pace {
         };
         if is_free {
             self.forget(&payer, &id);
+            if object.is_none() && !payer.is_for_endpoints {
+                self.owe(&payer, &id, prices, now);
+            }
             return Some((id, object));
         }
         self.sweep(now);
@@ -208,8 +213,39 @@ impl Pace {
         (!wait.is_zero()).then_some(wait)
     }
 
-    /// Draws a price. Guests pay their part while they keep half of a share for their own changes.
+    /// Draws a price, of which no more than a whole share is its namespace's: it may have no more paths than that is for.
     fn draw(&mut self, payer: &Payer, price: &Price, now: Instant) -> bool {
+        let (own, of_guests) = self.split(price, now);
+        let share = self.share(payer, now);
+        let own = own.min(share.bucket.rate().full);
+        if !share.bucket.draw(own, now) {
+            share.due_at = now + share.bucket.wait(own, now);
+            return false;
+        }
+        self.draw_from(of_guests, now);
+        true
+    }
+
+    /// Takes what a removal costs, whatever there is. Whoever owes a whole share already has its other changes wait for so long,
+    /// and removes the rest for nothing.
+    fn owe(&mut self, payer: &Payer, id: &ObjectRef, prices: &Prices<'_>, now: Instant) {
+        let owed = self.shares.get(payer).map_or(0, |share| share.bucket.owed(now));
+        if owed >= OF_NAMESPACE.full {
+            return;
+        }
+        let price = prices.of_removal(id);
+        if price == Price::default() {
+            return;
+        }
+        self.sweep(now);
+        let (own, of_guests) = self.split(&price, now);
+        self.share(payer, now).bucket.owe(own.min(OF_NAMESPACE.full), now);
+        self.draw_from(of_guests, now);
+    }
+
+    /// What of a price its namespace pays, and what its guests do: these pay their part while they keep half of a share for
+    /// their own changes.
+    fn split(&mut self, price: &Price, now: Instant) -> (u64, Vec<(Payer, u64)>) {
         let (mut own, mut of_guests) = (price.own, Vec::new());
         for (guest, amount) in &price.of_guests {
             let guest = Payer { namespace: guest.clone(), is_for_endpoints: false };
@@ -218,16 +254,13 @@ impl Pace {
             own = own.saturating_add(amount - part);
             of_guests.push((guest, part));
         }
-        let share = self.share(payer, now);
-        let own = own.min(share.bucket.rate().full);
-        if !share.bucket.draw(own, now) {
-            share.due_at = now + share.bucket.wait(own, now);
-            return false;
-        }
-        for (guest, amount) in of_guests {
+        (own, of_guests)
+    }
+
+    fn draw_from(&mut self, guests: Vec<(Payer, u64)>, now: Instant) {
+        for (guest, amount) in guests {
             self.share(&guest, now).bucket.draw(amount, now);
         }
-        true
     }
 
     fn forget(&mut self, payer: &Payer, id: &ObjectRef) {

@@ -6,10 +6,12 @@ mod gateways;
 mod hosts;
 mod known;
 pub mod served_hosts;
+mod stock;
 mod streams;
 pub mod withheld;
 
 use crate::age::Age;
+use crate::age::stock::Stock;
 use crate::annotation::{Common, snippet};
 use crate::backend::room::Room;
 use crate::backend::spec::{BackendSpec, HostBackend, SpecOwners};
@@ -71,6 +73,8 @@ pub struct Translator {
     pub(crate) snapshot: Snapshot,
     pub(crate) claims: BTreeMap<Key, Box<Claims>>,
     pub(crate) pattern_budget: PatternBudget,
+    /// How many paths the Ingresses of each namespace have.
+    path_stock: Stock,
     shared_policies: SharedPolicies,
     /// Of the Ingresses that are ours.
     pub(crate) acceptances: BTreeMap<Key, Acceptance>,
@@ -141,6 +145,7 @@ impl Translator {
             snapshot: Snapshot::default(),
             claims: BTreeMap::new(),
             pattern_budget: PatternBudget::default(),
+            path_stock: Stock::default(),
             shared_policies: SharedPolicies::default(),
             acceptances: BTreeMap::new(),
             new_acceptances: BTreeMap::new(),
@@ -251,7 +256,7 @@ impl Translator {
         let mut hosts = self.read_gateway_claims(world, changed);
         let mut backends = BTreeSet::new();
         let mut ingresses = self.touched_ingresses(world, changed, is_new_settings);
-        let turned = self.count_patterns(world, &ingresses);
+        let turned = self.count_stock(world, &ingresses);
         ingresses.extend(turned);
         for key in ingresses {
             for port in self.read_ingress(world, &key, &mut hosts) {
@@ -301,19 +306,6 @@ impl Translator {
         self.charge(work_before, changed);
         self.forget_work(is_new_settings);
         (std::mem::take(&mut self.patch), self.notes.take_changes())
-    }
-
-    /// Counts what the patterns of changed Ingresses cost; answers which Ingresses are over the budget since, or no more.
-    fn count_patterns(&mut self, world: &World, changed: &BTreeSet<Key>) -> BTreeSet<Key> {
-        let ours = |key: &Key| {
-            let ingress = world.ingresses.get(key).map(AsRef::as_ref);
-            ingress.filter(|ingress| {
-                let choice = class::choose(world, &self.options, key, ingress);
-                matches!(choice, class::Choice::Ours)
-            })
-        };
-        let prefix = &self.options.annotations_prefix;
-        self.pattern_budget.update(prefix, changed.iter().map(|key| (key, ours(key))))
     }
 
     /// Where spans of requests go.
@@ -372,8 +364,10 @@ impl Translator {
         key: &Key,
         hosts: &mut BTreeSet<HostPattern>,
     ) -> BTreeSet<BackendId> {
-        let mut parsed = match world.ingresses.get(key) {
-            Some(ingress) => {
+        let refused = self.refuse_paths(key);
+        let mut parsed = match (world.ingresses.get(key), refused) {
+            (_, Some(refused)) => refused,
+            (Some(ingress), None) => {
                 let compiler = match self.pattern_budget.is_over(key) {
                     true => Compiler::over_budget(),
                     false => Compiler::new(
@@ -383,7 +377,7 @@ impl Translator {
                 let object = (key, &**ingress);
                 ingress::parse(world, &self.options, &self.settings, object, compiler)
             }
-            None => ingress::Parsed::default(),
+            (None, None) => ingress::Parsed::default(),
         };
         if let Some(claims) = &mut parsed.claims {
             claims.share_policies(&mut self.shared_policies);

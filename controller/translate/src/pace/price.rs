@@ -16,6 +16,7 @@
 
 pub mod endpoints;
 mod gateways;
+mod removals;
 
 use crate::Translator;
 use crate::annotation::snippet::MOST_BYTES_OF_LOCATIONS;
@@ -99,40 +100,34 @@ impl Price {
 impl<'a> Prices<'a> {
     /// Whether taking an object over costs nothing that is counted.
     pub fn is_free(&self, id: &ObjectRef, object: &Object) -> bool {
-        let (key, api) = (&id.key, &self.world.gateway_api);
-        let is_unused = self.translator.statuses().is_empty();
-        let is_same = match object {
-            Object::Ingress(new) => {
-                self.world.ingresses.get(key) == Some(new) || !self.is_ours(key, new)
-            }
-            Object::Secret(new) => {
-                self.world.secrets.get(key).is_some_and(|history| history.secret == *new)
-            }
-            Object::ConfigMap(new) => self.world.config_maps.get(key) == Some(new),
-            Object::Service(new) => self.world.services.get(key) == Some(new),
-            Object::Route(new) => {
-                api.routes.get(id) == Some(new) || !self.has_gateway(key, &new.spec)
-            }
+        self.world.object(id).as_ref() == Some(object) || self.is_without_price(id, object)
+    }
+
+    /// Whether nothing is read for an object of its own namespace, whatever it says.
+    fn is_without_price(&self, id: &ObjectRef, object: &Object) -> bool {
+        let key = &id.key;
+        let is_unused = match object {
+            Object::Ingress(new) => !self.is_ours(key, new),
+            Object::Route(new) => !self.has_gateway(key, &new.spec),
             Object::Gateway(new) => {
                 let class = Key::new("", &new.spec.gateway_class_name);
-                api.gateways.get(key) == Some(new) || !self.has_status(Kind::GatewayClass, class)
+                !self.has_status(Kind::GatewayClass, class)
             }
-            Object::BackendTlsPolicy(new) => api.tls_policies.get(key) == Some(new) || is_unused,
-            Object::ListenerSet(new) => {
-                api.sets.get(key) == Some(new) || !self.has_parent(key, new)
+            Object::BackendTlsPolicy(_) | Object::ReferenceGrant(_) => {
+                self.translator.statuses().is_empty()
             }
-            Object::Policy(new) => {
-                api.policies.get(key) == Some(new)
-                    || self.translator.routes_with(key).next().is_none()
-            }
-            Object::ReferenceGrant(new) => api.grants.get(key) == Some(new) || is_unused,
-            Object::EndpointSlice(new) => self.world.slice(key) == Some(new),
+            Object::ListenerSet(new) => !self.has_parent(key, new),
+            Object::Policy(_) => self.translator.routes_with(key).next().is_none(),
+            Object::ConfigMap(_)
+            | Object::EndpointSlice(_)
+            | Object::Secret(_)
+            | Object::Service(_) => false,
             Object::ClusterTrustBundle(_)
             | Object::GatewayClass(_)
             | Object::IngressClass(_)
             | Object::Namespace(_) => true,
         };
-        is_same || self.translator.is_operators(id) || !self.is_read(id, object)
+        is_unused || self.translator.is_operators(id) || !self.is_read(id, object)
     }
 
     /// Whether something is read again for an object that has changed.
@@ -169,10 +164,21 @@ impl<'a> Prices<'a> {
             Object::Ingress(new) => (self.hosts_changed_by(&id.key, new), Some(&id.key)),
             _ => (self.hosts_of_readers(id), None),
         };
-        let beside = self.translator.rules_beside(&hosts, &id.key.namespace, but);
+        self.with_rules_on(&hosts, but, self.of_object(id, object), &id.key.namespace)
+    }
+
+    /// What something costs for which hosts are merged again, but what one Ingress has there.
+    fn with_rules_on(
+        &self,
+        hosts: &BTreeSet<HostPattern>,
+        but: Option<&Key>,
+        own: u64,
+        payer: &Name,
+    ) -> Price {
+        let beside = self.translator.rules_beside(hosts, payer, but);
         let price = |rules: usize| RULE.saturating_mul(rules as u64);
         Price {
-            own: self.of_object(id, object).saturating_add(price(beside.own)),
+            own: own.saturating_add(price(beside.own)),
             of_guests: beside.guests.into_iter().map(|(of, rules)| (of, price(rules))).collect(),
         }
     }

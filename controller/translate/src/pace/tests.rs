@@ -2,6 +2,7 @@
 
 mod beside;
 mod endpoints;
+mod removals;
 mod routes;
 
 use super::*;

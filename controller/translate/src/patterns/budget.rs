@@ -3,14 +3,14 @@
 //! Units:   nanoseconds of CPU, told from the texts (`oxigress_core::patterns::price_of`), so every replica decides alike.
 //! Errors:  the newest Ingresses of a namespace that asks for more are over the budget; the others are not touched.
 
-use crate::age::Age;
+use crate::age::stock::Stock;
 use crate::patterns::{Meaning, Searched, snippets};
 use oxigress_core::model::Invalid;
 use oxigress_core::patterns::{is_plain, price_of, price_of_reading};
+use oxigress_objects::Key;
 use oxigress_objects::ingress::{Ingress, PathType};
-use oxigress_objects::{Key, Name};
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// What the patterns of one Ingress may cost: some 3,000 ordinary ones.
 pub const OF_INGRESS: u64 = 100_000_000;
@@ -19,18 +19,7 @@ pub const OF_NAMESPACE: u64 = 2_000_000_000;
 
 /// What each namespace asks for.
 #[derive(Debug, Default)]
-pub struct PatternBudget {
-    namespaces: BTreeMap<Name, Namespace>,
-}
-
-#[derive(Debug, Default)]
-struct Namespace {
-    prices: BTreeMap<Age, u64>,
-    created: BTreeMap<Key, i64>,
-    /// The sum of the prices.
-    total: u64,
-    over: BTreeSet<Key>,
-}
+pub struct PatternBudget(Stock);
 
 /// What the patterns of an Ingress cost if all paths that could be patterns are; what is over its own budget is not
 /// compiled, nor read.
@@ -83,67 +72,17 @@ impl PatternBudget {
         prefix: &str,
         changed: impl IntoIterator<Item = (&'c Key, Option<&'c Ingress>)>,
     ) -> BTreeSet<Key> {
-        let mut touched = BTreeSet::new();
-        for (key, ingress) in changed {
-            let price = ingress.map_or(0, |ingress| price(ingress, prefix));
-            if price == 0 && !self.namespaces.contains_key(&key.namespace) {
-                continue;
-            }
-            let namespace = self.namespaces.entry(key.namespace.clone()).or_default();
-            namespace.set(key, ingress.map_or(0, |ingress| ingress.created), price);
-            touched.insert(&key.namespace);
-        }
-        let mut turned = BTreeSet::new();
-        for name in touched {
-            let Some(namespace) = self.namespaces.get_mut(name) else { continue };
-            let over = namespace.over_budget(OF_NAMESPACE);
-            turned.extend(over.symmetric_difference(&namespace.over).cloned());
-            namespace.over = over;
-            if namespace.created.is_empty() {
-                self.namespaces.remove(name);
-            }
-        }
-        turned
+        self.0.update(OF_NAMESPACE, changed, |ingress| price(ingress, prefix))
     }
 
     /// Whether the patterns of an Ingress are not compiled.
     pub fn is_over(&self, key: &Key) -> bool {
-        self.namespaces.get(&key.namespace).is_some_and(|namespace| namespace.over.contains(key))
+        self.0.is_over(key)
     }
 
     /// Whether those of a candidate of this price would not be, in the place of its older self.
     pub fn would_be_over(&self, key: &Key, created: i64, price: u64) -> bool {
-        let Some(namespace) = self.namespaces.get(&key.namespace) else { return false };
-        let age = Age { created, key: key.clone() };
-        let older = namespace.prices.range(..age).filter(|(other, _)| other.key != *key);
-        let taken = older.map(|(_, price)| *price).fold(price, u64::saturating_add);
-        taken > OF_NAMESPACE
-    }
-}
-
-impl Namespace {
-    fn set(&mut self, key: &Key, created: i64, price: u64) {
-        if let Some(created) = self.created.remove(key) {
-            let age = Age { created, key: key.clone() };
-            self.total -= self.prices.remove(&age).unwrap_or_default();
-        }
-        if price > 0 {
-            self.created.insert(key.clone(), created);
-            self.prices.insert(Age { created, key: key.clone() }, price);
-            self.total += price;
-        }
-    }
-
-    fn over_budget(&self, limit: u64) -> BTreeSet<Key> {
-        if self.total <= limit {
-            return BTreeSet::new();
-        }
-        let mut sum = 0;
-        let newest = self.prices.iter().skip_while(|(_, price)| {
-            sum += **price;
-            sum <= limit
-        });
-        newest.map(|(age, _)| age.key.clone()).collect()
+        self.0.would_be_over(OF_NAMESPACE, key, created, price)
     }
 }
 
@@ -198,7 +137,7 @@ mod tests {
         for key in &keys {
             budget.update("x.io", [(key, None)]);
         }
-        assert!(budget.namespaces.is_empty());
+        assert!(budget.0.is_empty());
     }
 
     #[test]

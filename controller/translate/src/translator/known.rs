@@ -165,10 +165,7 @@ impl Translator {
 
     /// How many rules an Ingress adds to its aliases.
     pub(crate) fn rules_of_aliases(&self, ingress: &Ingress) -> usize {
-        let names = format!("{}/server-alias", self.options.annotations_prefix);
-        let names = ingress.annotations.get(&names).map_or(0, |names| names.split(',').count());
-        let paths: usize = ingress.rules.iter().map(|rule| rule.paths.len()).sum();
-        paths.saturating_mul(names).min(MAX_COPIED_RULES)
+        copies_of(&self.options.annotations_prefix, ingress)
     }
 
     /// The hosts that an Ingress names or named, and their aliases.
@@ -250,4 +247,12 @@ impl Translator {
             | Kind::UDPRoute => false,
         }
     }
+}
+
+/// How many rules an Ingress adds to its aliases, as its annotations say.
+pub fn copies_of(prefix: &str, ingress: &Ingress) -> usize {
+    let names = ingress.annotations.get(&format!("{prefix}/server-alias"));
+    let names = names.map_or(0, |names| names.split(',').count());
+    let paths: usize = ingress.rules.iter().map(|rule| rule.paths.len()).sum();
+    paths.saturating_mul(names).min(MAX_COPIED_RULES)
 }

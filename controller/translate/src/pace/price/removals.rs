@@ -1,0 +1,29 @@
+//! What removing an object costs: what is read and merged again for it.
+
+use super::{HOST, INGRESS, Price, Prices};
+use oxigress_objects::{Object, ObjectRef};
+
+impl Prices<'_> {
+    /// What removing an object costs, as when it changes, but no endpoints, since those that go are not read. An Ingress is not
+    /// read, and its hosts are merged again.
+    pub fn of_removal(&self, id: &ObjectRef) -> Price {
+        let old = self.world.object(id);
+        let Some(old) = old.filter(|old| !self.is_without_price(id, old)) else {
+            return Price::default();
+        };
+        match &old {
+            Object::Ingress(old) if self.translator.claims.contains_key(&id.key) => {
+                let hosts = self.translator.hosts_named_by(&id.key, old);
+                let chosen = hosts.len() + self.translator.hosts_below(hosts.iter());
+                let own = INGRESS + HOST * chosen as u64;
+                self.with_rules_on(&hosts, Some(&id.key), own, &id.key.namespace)
+            }
+            Object::Ingress(_) => Price::own(INGRESS),
+            Object::Service(_) => {
+                let Price { own, of_guests } = self.of_reading(id, &old);
+                Price { own: own.saturating_sub(self.of_endpoints(&id.key)), of_guests }
+            }
+            _ => self.of_reading(id, &old),
+        }
+    }
+}

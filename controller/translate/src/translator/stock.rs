@@ -1,0 +1,168 @@
+//! What the Ingresses of a namespace have together: patterns that are compiled, and paths.
+//!
+//! Reason:  many Ingresses may name one Secret, ConfigMap or Service, and are all read and merged again when that changes. With
+//!          a limit of their paths no change has more read than what a namespace may have changed in a minute.
+
+use super::Translator;
+use super::known::copies_of;
+use crate::ingress::{self, class};
+use oxigress_core::model::MAX_RULES;
+use oxigress_objects::ingress::Ingress;
+use oxigress_objects::verdict::Note;
+use oxigress_objects::{Key, World};
+use std::collections::BTreeSet;
+
+/// The most paths of a namespace's Ingresses: what is read and merged again within two seconds.
+const MOST_PATHS: u64 = 200_000;
+
+impl Translator {
+    /// Counts what changed Ingresses have; answers which of others are beyond a limit since, or no more.
+    pub(super) fn count_stock(&mut self, world: &World, changed: &BTreeSet<Key>) -> BTreeSet<Key> {
+        let options = &self.options;
+        let ours = |key: &Key| {
+            let ingress = world.ingresses.get(key).map(AsRef::as_ref);
+            ingress.filter(|ingress| {
+                let choice = class::choose(world, options, key, ingress);
+                matches!(choice, class::Choice::Ours)
+            })
+        };
+        let all: Vec<_> = changed.iter().map(|key| (key, ours(key))).collect();
+        let prefix = &options.annotations_prefix;
+        let mut turned = self.pattern_budget.update(prefix, all.iter().copied());
+        turned.extend(self.path_stock.update(MOST_PATHS, all, |one| paths_of(prefix, one)));
+        turned
+    }
+
+    /// What becomes of an Ingress for whose paths its namespace has no room.
+    pub(super) fn refuse_paths(&self, key: &Key) -> Option<ingress::Parsed> {
+        let notes = vec![self.path_stock.is_over(key).then(|| no_room(key))?];
+        Some(ingress::Parsed { is_ours: true, notes, ..ingress::Parsed::default() })
+    }
+
+    /// Whether there would be room for a candidate in the place of its older self.
+    pub(crate) fn check_paths(&self, key: &Key, new: &Ingress) -> Result<(), String> {
+        let size = paths_of(&self.options.annotations_prefix, new);
+        match self.path_stock.would_be_over(MOST_PATHS, key, new.created, size) {
+            true => Err(no_room(key).message),
+            false => Ok(()),
+        }
+    }
+}
+
+/// The paths of an Ingress that are read, and their copies for its aliases. A rule without paths and an Ingress without rules
+/// are one.
+fn paths_of(prefix: &str, ingress: &Ingress) -> u64 {
+    let paths: usize = ingress.rules.iter().map(|rule| rule.paths.len().max(1)).sum();
+    (paths.clamp(1, MAX_RULES) + copies_of(prefix, ingress)) as u64
+}
+
+fn no_room(key: &Key) -> Note {
+    Note::rejected(format!(
+        "the Ingresses of namespace {} have more than {MOST_PATHS} paths together, copies for server-alias among them, and \
+         this one is among the newest: nothing of it is served: use fewer paths, or move Ingresses to another namespace",
+        key.namespace
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Options;
+    use crate::ingress::take_paths_read;
+    use oxigress_core::model::HostPattern;
+    use oxigress_objects::ingress::{Path, PathType, Port, Rule, Target};
+    use oxigress_objects::secret::{Fields, Offer, Secret};
+    use oxigress_objects::verdict::Severity;
+    use oxigress_objects::{Changed, Kind, Object, ObjectRef};
+    use std::sync::Arc;
+
+    /// One that names a Secret.
+    fn ingress(created: i64, paths: usize) -> Ingress {
+        let path = |n| Path {
+            path: format!("/{n}"),
+            path_type: PathType::Prefix,
+            target: Target::Service { name: "s".into(), port: Port::Number(80) },
+        };
+        let paths = (0..paths).map(path).collect();
+        let rules = vec![Rule { host: format!("h{created}.test"), paths }];
+        let named = [("auth-type", "basic"), ("auth-secret", "users")];
+        let mut ingress = Ingress { created, rules, ..Ingress::default() };
+        for (name, value) in named {
+            ingress.annotations.insert(format!("x.io/{name}"), value.into());
+        }
+        ingress.annotations.insert("kubernetes.io/ingress.class".into(), "nginx".into());
+        ingress
+    }
+
+    struct Bench {
+        world: World,
+        translator: Translator,
+    }
+
+    impl Bench {
+        fn put(&mut self, namespace: &str, name: &str, ingress: Option<Ingress>) {
+            let id = ObjectRef::new(Kind::Ingress, Key::new(namespace, name));
+            self.see(id, ingress.map(|ingress| Object::Ingress(Arc::new(ingress))));
+        }
+
+        fn see(&mut self, id: ObjectRef, object: Option<Object>) {
+            let mut changed = Changed::default();
+            self.world.apply((id, object), &mut changed);
+            self.translator.update(&self.world, &changed);
+        }
+
+        fn is_served(&self, created: i64) -> bool {
+            let host = HostPattern::parse(&format!("h{created}.test")).unwrap();
+            self.translator.snapshot().servers.contains_key(&host)
+        }
+    }
+
+    /// One that counts for 50,000 paths, since it has 99 aliases, which are none.
+    fn quarter(created: i64) -> Ingress {
+        let mut ingress = ingress(created, 500);
+        ingress.annotations.insert("x.io/server-alias".into(), ["-"; 99].join(","));
+        ingress
+    }
+
+    #[test]
+    fn the_newest_ingresses_of_a_namespace_are_refused_until_there_is_room_for_their_paths() {
+        let options = Options { annotations_prefix: "x.io".into(), ..Options::default() };
+        let (world, translator) = (World::default(), Translator::new(options));
+        let mut bench = Bench { world, translator };
+        for created in 1..=5 {
+            bench.put("a", &format!("i{created}"), Some(quarter(created)));
+        }
+        bench.put("b", "other", Some(ingress(6, 10)));
+        let served = |bench: &Bench| (1..=6).filter(|n| bench.is_served(*n)).collect::<Vec<_>>();
+        assert_eq!(served(&bench), [1, 2, 3, 4, 6]);
+        let mut notes = bench.translator.notes().filter(|(id, _)| *id.key.name == *"i5");
+        let (_, note) = notes.find(|(_, note)| note.severity == Severity::Rejected).unwrap();
+        assert!(note.message.contains("namespace a have more than 200000 paths"), "{note:?}");
+        drop(notes);
+        // No change has more read than there is room for.
+        take_paths_read();
+        let users = ObjectRef::new(Kind::Secret, Key::new("a", "users"));
+        let secret = Secret { offer: Offer::WithoutPair, fields: Arc::new(Fields::default()) };
+        for object in [Some(Object::Secret(secret)), None] {
+            bench.see(users.clone(), object);
+            assert_eq!(take_paths_read(), 4 * 500);
+        }
+        // Nor is it admitted, but in the place of an older one.
+        let fits = |bench: &Bench, name: &str, of: &Ingress| {
+            bench.translator.check_paths(&Key::new("a", name), of).is_ok()
+        };
+        assert!(fits(&bench, "i4", &quarter(4)) && !fits(&bench, "i4", &quarter(7)));
+        assert!(!fits(&bench, "new", &ingress(9, 1)));
+        bench.put("a", "i1", None);
+        assert_eq!(served(&bench), [2, 3, 4, 5, 6]);
+    }
+
+    #[test]
+    fn copies_for_aliases_count_as_paths() {
+        let mut one = ingress(1, 10);
+        assert_eq!(paths_of("x.io", &one), 10);
+        one.annotations.insert("x.io/server-alias".into(), "b.test,c.test".into());
+        assert_eq!(paths_of("x.io", &one), 30);
+        assert_eq!(paths_of("x.io", &Ingress::default()), 1);
+    }
+}
