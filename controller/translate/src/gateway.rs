@@ -43,6 +43,7 @@ mod target;
 mod tls_policy;
 pub mod work;
 
+pub use attach::gateway_of;
 pub use frontend::authorities_of as authorities_of_clients;
 pub use gateways::{named_by, references};
 pub use host::{covers, intersection, is_wide};

@@ -140,6 +140,7 @@ pub struct KnownHost {
 impl Memo {
     /// Takes what is known and begins anew.
     pub fn replace(&mut self, world: &World) -> Self {
+        work::count(Step::Built);
         let grants = &world.gateway_api.grants;
         let mut old = std::mem::replace(self, Memo { grants: grants.clone(), ..Memo::default() });
         old.changed_grants = ChangedGrants::between(&old.grants, grants);
@@ -193,6 +194,18 @@ impl Memo {
         let ask = now.1.clone();
         self.asks.insert(id.clone(), now);
         ask
+    }
+
+    /// Whether a route at our Gateways asks for a Policy, which it may have no room for.
+    pub fn asks_for(&self, policy: &Key) -> bool {
+        let of_kind = |kind| {
+            let first = ObjectRef::new(kind, Key::new(&policy.namespace, ""));
+            let all = self.asks.range(first..);
+            let mut own = all
+                .take_while(move |(id, _)| id.kind == kind && id.key.namespace == policy.namespace);
+            own.any(|(_, (_, ask))| ask.names(&policy.name))
+        };
+        Kind::ROUTES.into_iter().any(of_kind)
     }
 
     /// The routes that are read again when a Service changes.

@@ -3,6 +3,8 @@
 /// What is counted.
 #[derive(Clone, Copy)]
 pub enum Step {
+    /// All that is served of the Gateway API is built.
+    Built,
     /// A host name of a route is compared with a listener's.
     Place,
     /// A selector of a listener is asked about a namespace.
@@ -33,7 +35,7 @@ pub enum Step {
 
 #[cfg(test)]
 thread_local! {
-    static WORK: std::cell::Cell<[usize; 13]> = const { std::cell::Cell::new([0; 13]) };
+    static WORK: std::cell::Cell<[usize; 14]> = const { std::cell::Cell::new([0; 14]) };
 }
 
 /// Notes one step.

@@ -101,15 +101,15 @@ impl Translator {
         world: &World,
         changed: &Changed,
     ) -> BTreeSet<HostPattern> {
-        if changed.gateway_api.is_empty() && changed.namespaces.is_empty() {
-            self.gateway_memo.left = None;
-            return BTreeSet::new();
-        }
         for id in changed.gateway_api.iter().filter(|id| id.kind.is_route()) {
             let route = world.gateway_api.routes.get(id).into_iter();
             let parents = route.flat_map(|route| &route.spec.parent_refs);
             let parents = parents.filter_map(|parent| parent.object(&id.key.namespace));
             self.route_parents.set(id, parents.collect());
+        }
+        if !self.concerns_gateways(world, changed) && changed.namespaces.is_empty() {
+            self.gateway_memo.left = None;
+            return BTreeSet::new();
         }
         let gateway::Claims { named: mut new, of_sets } =
             gateway::claims(world, &self.options, &mut self.gateway_memo);
@@ -139,7 +139,7 @@ impl Translator {
         hosts: &BTreeSet<HostPattern>,
     ) -> bool {
         let now = &self.gateways;
-        if !changed.gateway_api.is_empty() || self.gateway_memo.opened.has_due() {
+        if self.concerns_gateways(world, changed) || self.gateway_memo.opened.has_due() {
             return true;
         }
         if now.statuses.is_empty() {
@@ -169,6 +169,37 @@ impl Translator {
             || self.policies_name_one_of(changed)
             || now.depends_on(world, &changed.services)
             || is_beside()
+    }
+
+    /// Whether something is served or told because of one of the objects of the Gateway API that changed. What is not may be
+    /// edited without end: it is read as it is then when another object's change has it served.
+    fn concerns_gateways(&self, world: &World, changed: &Changed) -> bool {
+        changed.gateway_api.iter().any(|id| self.is_used(world, id))
+    }
+
+    /// Whether an object has a status, or is of something that has one; a Policy: whether a route at our Gateways names it.
+    fn is_used(&self, world: &World, id: &ObjectRef) -> bool {
+        let (statuses, api) = (&self.gateways.statuses, &world.gateway_api);
+        let has_status = |kind, key| statuses.contains_key(&ObjectRef::new(kind, key));
+        let is_of_ours = || match id.kind {
+            Kind::Policy => self.gateway_memo.asks_for(&id.key),
+            Kind::Gateway => api.gateways.get(&id.key).is_some_and(|gateway| {
+                let class = Key::new("", &gateway.spec.gateway_class_name);
+                has_status(Kind::GatewayClass, class)
+            }),
+            Kind::ListenerSet => {
+                gateway::gateway_of(world, id).is_some_and(|key| has_status(Kind::Gateway, key))
+            }
+            kind if kind.is_route() => {
+                let route = api.routes.get(id).into_iter();
+                let parents = route.flat_map(|route| &route.spec.parent_refs);
+                let objects = parents.filter_map(|parent| parent.object(&id.key.namespace));
+                let mut gateways = objects.filter_map(|it| gateway::gateway_of(world, &it));
+                gateways.any(|gateway| has_status(Kind::Gateway, gateway))
+            }
+            _ => true,
+        };
+        statuses.contains_key(id) || is_of_ours()
     }
 
     /// Whether a listener or a policy names one of the Secrets or ConfigMaps: what others write into theirs builds nothing again.

@@ -60,3 +60,41 @@ fn a_policy_is_charged_for_each_rule_that_names_it() {
     assert!(!refused.holds && refused.message.contains("or of filters"), "{refused:?}");
     assert!(bench.route("a", "few").holds);
 }
+
+/// The status is told of what is attached; what is not is kept as it is now, and is served so when it is.
+#[test]
+fn what_no_route_and_no_gateway_of_ours_names_builds_nothing() {
+    let mut bench = bench();
+    bench.see([naming("r", "p", 1)]);
+    work::take(Step::Built);
+    let foreign = |version: i64| {
+        let spec = json!({"parentRefs": [{"name": "other"}], "hostnames": ["u.test"]});
+        let id = ObjectRef::new(Kind::HTTPRoute, Key::new("b", "u"));
+        [(id, Some(Object::Route(resource(version, spec))))]
+    };
+    for version in 1..4 {
+        bench.apply(&policy("unused", &format!("limit-rps: {version}")));
+        bench.see(foreign(version));
+    }
+    bench.apply(&policy("p", "limit-rps: 1").replace("namespace: a", "namespace: b"));
+    assert_eq!(work::take(Step::Built), 0);
+    let limit = |bench: &Bench| {
+        let all = bench.translator.snapshot().policies.values();
+        all.filter_map(|policies| policies.limits.as_ref()).count()
+    };
+    assert_eq!(limit(&bench), 0);
+    // What is missing is named.
+    bench.apply(&policy("p", "limit-rps: 9"));
+    assert_eq!((work::take(Step::Built), limit(&bench)), (1, 1));
+    bench.see([naming("s", "unused", 1)]);
+    assert_eq!((work::take(Step::Built), limit(&bench)), (1, 2));
+    let texts: Vec<_> =
+        bench.translator.snapshot().policies.values().map(|it| format!("{it:?}")).collect();
+    assert!(texts.iter().any(|text| text.contains("3")), "its newest form: {texts:?}");
+    bench.apply(&policy("unused", "limit-rps: 4"));
+    assert_eq!(work::take(Step::Built), 1, "it is named now");
+    bench.see([(ObjectRef::new(Kind::HTTPRoute, Key::new("a", "s")), None)]);
+    assert_eq!(work::take(Step::Built), 1, "a route that has a status goes");
+    bench.apply(&policy("unused", "limit-rps: 5"));
+    assert_eq!(work::take(Step::Built), 0, "nobody names it any more");
+}
