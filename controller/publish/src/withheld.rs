@@ -40,6 +40,13 @@ pub struct Room {
     pub free: u64,
 }
 
+impl Room {
+    /// The free bytes that are tried: some of them may be in pieces, or taken meanwhile.
+    fn usable(self) -> u64 {
+        self.free - self.free / 8
+    }
+}
+
 /// All records that are withheld, with the reasons.
 #[derive(Debug, Default)]
 pub struct Withheld {
@@ -241,10 +248,16 @@ impl Withheld {
     pub fn status_received(&mut self, status: &Status) {
         let now = Room { capacity: status.capacity_bytes, free: status.free_bytes };
         let Some(smallest) = self.without_room().map(|(bytes, _)| bytes).min() else { return };
+        // What seemed to fit when nginx refused it needs its own bytes more; what did not is tried as soon as it fits.
+        let fits = |room: Room| smallest <= room.usable();
         match self.full_at {
             None => self.full_at = Some(now),
-            Some(then) if now.capacity > then.capacity || now.free > then.free + smallest => {
-                self.has_room = Some(now.free - now.free / 8);
+            Some(then)
+                if now.capacity > then.capacity
+                    || now.free > then.free + smallest
+                    || fits(now) && !fits(then) =>
+            {
+                self.has_room = Some(now.usable());
                 self.full_at = Some(now);
             }
             Some(_) => {}

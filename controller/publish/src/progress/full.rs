@@ -184,6 +184,30 @@ fn the_oldest_that_fits_is_served_first_when_there_is_room() {
     assert!(full.is_served("e", first));
 }
 
+/// Room that comes in small parts is counted together.
+#[test]
+fn what_fits_is_served_though_no_part_of_the_room_would_have_been_enough() {
+    let mut full = Full::new(80_000);
+    let small = (0..12).map(|n| (n, 400)).collect();
+    full.wanted = [("e", (0..40).map(|n| (n, 4_000)).collect()), ("b", small)].into();
+    full.settle();
+    let waiting = full.waiting("e").len();
+    let smallest = |full: &Full| {
+        let all = full.waiting("e").into_iter().map(|n| {
+            let record = RecordRef { kind: Kind::Server, key: host("e", n).to_string() };
+            full.publisher.sizes.bytes_of(&Item::from(record)).unwrap()
+        });
+        all.min().unwrap()
+    };
+    for number in 0..12 {
+        full.wanted.get_mut("b").unwrap().remove(&number);
+        full.settle();
+        let free = full.endpoint.status().free_bytes;
+        assert!(free - free / 8 < smallest(&full), "{free} bytes are free and something fits");
+    }
+    assert!(full.waiting("e").len() < waiting);
+}
+
 /// A namespace that had the most has no longer: it gets its turn with its next edit, though there is no room.
 #[test]
 fn who_has_less_than_others_need_not_wait_for_room() {
