@@ -10,7 +10,7 @@ use crate::gateway;
 use crate::ingress;
 use crate::ingress::class;
 use crate::relation::Relation;
-use oxigress_objects::{Changed, Key, Kind, ObjectRef, References, Seen, World};
+use oxigress_objects::{Changed, Key, Kind, Name, ObjectRef, References, Seen, World};
 use oxigress_settings::{self as settings, Settings};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,7 +23,8 @@ pub struct ReferenceIndex {
     by_ingress: Relation<Key, ObjectRef>,
     /// What flags name, and the operator's ConfigMap.
     by_operator: BTreeSet<ObjectRef>,
-    by_gateways: BTreeSet<ObjectRef>,
+    /// What objects of the Gateway API in a namespace refer to.
+    by_gateways: Relation<Name, ObjectRef>,
     by_policy: Relation<Key, ObjectRef>,
 }
 
@@ -36,28 +37,31 @@ impl ReferenceIndex {
             world: World::default(),
             by_ingress: Relation::default(),
             by_operator: BTreeSet::new(),
-            by_gateways: BTreeSet::new(),
+            by_gateways: Relation::default(),
             by_policy: Relation::default(),
         };
         wants.ask_operator();
         wants
     }
 
-    fn update(&mut self, changed: &Changed) -> (BTreeSet<ObjectRef>, BTreeSet<ObjectRef>) {
+    /// `homes`: the namespaces of objects of the Gateway API that may refer to others than before.
+    fn update(
+        &mut self,
+        changed: &Changed,
+        homes: BTreeSet<Name>,
+    ) -> (BTreeSet<ObjectRef>, BTreeSet<ObjectRef>) {
         let (mut different, mut own) = (BTreeSet::new(), BTreeSet::new());
         if !changed.config_maps.is_empty() {
             different.extend(self.ask_operator());
             own.extend(self.by_operator.iter().cloned());
         }
-        // A Policy names nothing for Gateways.
-        if changed.gateway_api.iter().any(|id| id.kind != Kind::Policy) {
-            let objects = &self.world.gateway_api;
-            let new = gateway::references(&self.options, objects);
-            different.extend(self.by_gateways.symmetric_difference(&new).cloned());
-            own.extend(new.difference(&self.by_gateways).cloned());
-            own.extend(changed.gateway_api.iter().flat_map(|id| gateway::named_by(objects, id)));
-            self.by_gateways = new;
+        for home in homes {
+            let wanted = gateway::references_of(&self.options, &self.world.gateway_api, &home);
+            let turned = self.by_gateways.set(&home, wanted.clone());
+            note(turned, wanted, false, (&mut different, &mut own));
         }
+        let objects = &self.world.gateway_api;
+        own.extend(changed.gateway_api.iter().flat_map(|id| gateway::named_by(objects, id)));
         let policies: Vec<Key> = match changed.config_maps.is_empty() {
             true => {
                 let all = changed.gateway_api.iter().filter(|id| id.kind == Kind::Policy);
@@ -86,6 +90,30 @@ impl ReferenceIndex {
             note(turned, wanted, is_own, (&mut different, &mut own));
         }
         (different, own)
+    }
+
+    /// The namespaces whose objects may refer to others because of an object of the Gateway API as it is now.
+    fn homes_of(&self, id: &ObjectRef) -> BTreeSet<Name> {
+        let objects = &self.world.gateway_api;
+        match id.kind {
+            Kind::Gateway | Kind::ListenerSet | Kind::BackendTLSPolicy => {
+                [id.key.namespace.clone()].into()
+            }
+            Kind::ReferenceGrant => {
+                let from = objects.grants.get(&id.key).into_iter().flat_map(|it| &it.spec.from);
+                from.map(|from| from.namespace.as_str().into()).collect()
+            }
+            Kind::GatewayClass => gateway::namespaces(objects).into_iter().cloned().collect(),
+            _ => BTreeSet::new(),
+        }
+    }
+
+    /// The namespaces of the ListenerSets of a Gateway.
+    fn homes_of_sets(&self, gateway: &Key) -> impl Iterator<Item = Name> {
+        let sets = self.world.gateway_api.sets.iter();
+        let own =
+            sets.filter(|(key, set)| set.spec.gateway(&key.namespace).as_ref() == Some(gateway));
+        own.map(|(key, _)| key.namespace.clone())
     }
 
     /// The Secrets and ConfigMaps that an Ingress names.
@@ -148,27 +176,40 @@ impl References for ReferenceIndex {
 
     fn has(&self, id: &ObjectRef) -> bool {
         self.by_operator.contains(id)
-            || self.by_gateways.contains(id)
+            || self.by_gateways.has(id)
             || self.by_ingress.has(id)
             || self.by_policy.has(id)
     }
 
     fn apply(&mut self, seen: Seen) -> (BTreeSet<ObjectRef>, BTreeSet<ObjectRef>) {
-        let mut changed = Changed::default();
+        let (mut changed, id) = (Changed::default(), seen.0.clone());
+        let is_ours = |index: &Self| {
+            id.kind == Kind::Gateway
+                && gateway::is_ours(&index.options, &index.world.gateway_api, &id.key)
+        };
+        let (mut homes, was_ours) = (self.homes_of(&id), is_ours(self));
         self.world.apply(seen, &mut changed);
-        self.update(&changed)
+        homes.extend(self.homes_of(&id));
+        if is_ours(self) != was_ours {
+            homes.extend(self.homes_of_sets(&id.key));
+        }
+        if changed.gateway_api.is_empty() {
+            homes.clear();
+        }
+        self.update(&changed, homes)
     }
 
     fn hide_classes(&mut self, hides: bool) -> BTreeSet<ObjectRef> {
         let mut changed = Changed::default();
         self.world.hide_classes(hides, &mut changed);
-        self.update(&changed).0
+        self.update(&changed, BTreeSet::new()).0
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gateway::work::Step;
     use crate::patterns::Compiler;
     use oxigress_objects::document::{self, Found};
     use std::fmt::Write;
@@ -271,5 +312,63 @@ mod tests {
         assert_eq!((names(&different), names(&own)), (vec!["b1", "b2"], vec!["b1", "b2"]));
         let (different, own) = index.apply(gateway("b", &["b1", "b3"]));
         assert_eq!((names(&different), names(&own)), (vec!["b2", "b3"], vec!["b1", "b3"]));
+    }
+
+    #[test]
+    fn a_change_looks_at_the_namespaces_that_it_may_concern() {
+        let mut index = ReferenceIndex::new(Options::default());
+        let api = "apiVersion: gateway.networking.k8s.io/v1";
+        let class = format!(
+            "{{{api}, kind: GatewayClass, metadata: {{name: o}}, spec: {{controllerName: {}}}}}",
+            index.options.gateway_controller_name
+        );
+        index.apply(seen(&class));
+        let listeners = |secret: &str| {
+            format!(
+                "listeners: [{{name: l, port: 443, protocol: HTTPS, hostname: a.test, \
+                 tls: {{certificateRefs: [{{name: {secret}, namespace: s}}]}}}}]"
+            )
+        };
+        let gateway = |namespace: &str, class: &str, secret: &str| {
+            let listeners = listeners(secret);
+            seen(&format!(
+                "{{{api}, kind: Gateway, metadata: {{name: g, namespace: {namespace}}}, \
+                 spec: {{gatewayClassName: {class}, {listeners}}}}}"
+            ))
+        };
+        let set = |namespace: &str, secret: &str| {
+            let listeners = listeners(secret);
+            seen(&format!(
+                "{{{api}, kind: ListenerSet, metadata: {{name: l, namespace: {namespace}}}, \
+                 spec: {{parentRef: {{name: g, namespace: n00}}, {listeners}}}}}"
+            ))
+        };
+        let grant = |kind: &str, namespace: &str| {
+            let api = "apiVersion: gateway.networking.k8s.io/v1beta1";
+            seen(&format!(
+                "{{{api}, kind: ReferenceGrant, metadata: {{name: {namespace}, namespace: s}}, spec: {{\
+                 from: [{{group: gateway.networking.k8s.io, kind: {kind}, namespace: {namespace}}}], \
+                 to: [{{group: '', kind: Secret}}]}}}}"
+            ))
+        };
+        for n in 0..50 {
+            index.apply(gateway(&format!("n{n:02}"), "o", "x"));
+        }
+        gateway::work::take(Step::Referred);
+        let mut steps = |seen: Seen| {
+            let (different, _) = index.apply(seen);
+            (different.len(), gateway::work::take(Step::Referred))
+        };
+        assert_eq!(steps(set("sets", "y")), (0, 1), "its own namespace, and no grant");
+        assert_eq!(steps(grant("ListenerSet", "sets")), (1, 1), "who is granted something");
+        assert_eq!(steps(grant("Gateway", "n07")), (1, 1));
+        assert_eq!(steps(gateway("n07", "o", "z")), (2, 1), "one in the place of another");
+        assert_eq!(steps(set("sets", "z")), (2, 1), "another one refers to the new one");
+        assert_eq!(steps(gateway("n00", "o", "z")), (0, 1), "its sets are as they were");
+        assert_eq!(steps(gateway("n00", "other", "z")), (1, 0), "its sets go with it");
+        assert_eq!(steps(gateway("n00", "o", "z")), (1, 2), "and come with it");
+        let (id, _) = grant("ListenerSet", "sets");
+        assert_eq!(steps((id, None)), (1, 1), "no longer granted");
+        assert_eq!(steps(seen(&class.replace("name: o", "name: p"))), (0, 51), "the operator's");
     }
 }

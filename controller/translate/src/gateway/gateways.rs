@@ -10,12 +10,13 @@ use super::protocol::Protocol;
 use super::state::{GatewayState, Gateways, Home};
 use super::status::{self, accepted, programmed};
 use super::target::is_watched;
+use super::work::{self, Step};
 use super::{Built, frontend, identity, listener_set, ports, tls_policy};
 use crate::Options;
 use oxigress_core::model::StreamPort;
-use oxigress_objects::gateway::{Gateway, GatewayObjects, Listener};
+use oxigress_objects::gateway::{GatewayObjects, Listener, Objects};
 use oxigress_objects::gateway_status::{Condition, Content};
-use oxigress_objects::{Key, Kind, ObjectRef, World};
+use oxigress_objects::{Key, Kind, Name, ObjectRef, World};
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU16;
 use std::sync::Arc;
@@ -45,27 +46,41 @@ pub fn classes(options: &Options, objects: &GatewayObjects, built: &mut Built) -
     ours
 }
 
-/// The Secrets that listeners of ours show, and the ConfigMaps and ClusterTrustBundles that hold authorities.
+/// The Secrets that listeners of ours show, and the ConfigMaps that hold authorities.
 pub fn references(options: &Options, objects: &GatewayObjects) -> BTreeSet<ObjectRef> {
-    let is_ours = |gateway: &Gateway| {
-        let class = objects.classes.get(&Key::new("", &gateway.spec.gateway_class_name));
-        class.is_some_and(|class| class.spec.controller_name == options.gateway_controller_name)
-    };
-    let gateways = objects.gateways.iter().filter(|(_, gateway)| is_ours(gateway));
+    let homes = namespaces(objects);
+    homes.into_iter().flat_map(|home| references_of(options, objects, home)).collect()
+}
+
+/// The namespaces of the objects that may refer to some.
+pub fn namespaces(objects: &GatewayObjects) -> BTreeSet<&Name> {
+    let all = objects.gateways.keys().chain(objects.sets.keys());
+    all.chain(objects.tls_policies.keys()).map(|key| &key.namespace).collect()
+}
+
+/// Those of one namespace's objects: which listeners are read is decided for each namespace.
+pub fn references_of(
+    options: &Options,
+    objects: &GatewayObjects,
+    home: &Name,
+) -> BTreeSet<ObjectRef> {
+    let gateways = of_namespace(&objects.gateways, home);
+    let gateways = gateways.filter(|(key, _)| is_ours(options, objects, key));
     let mut gateways: Vec<_> = gateways.collect();
     gateways.sort_by_key(|(key, gateway)| (gateway.meta.created, *key));
     let of_gateways = gateways
         .iter()
         .map(|(key, gateway)| (Home::of_gateway(key, gateway), gateway.spec.listeners.as_slice()));
-    let is_parent = |key: &Key| objects.gateways.get(key).is_some_and(|gateway| is_ours(gateway));
-    let sets = listener_set::by_age(objects);
-    let of_sets = sets.iter().filter(|(home, set)| {
-        set.spec.gateway(&home.key.namespace).is_some_and(|gateway| is_parent(&gateway))
+    let sets = of_namespace(&objects.sets, home).filter(|(_, set)| {
+        set.spec.gateway(home).is_some_and(|gateway| is_ours(options, objects, &gateway))
     });
-    let of_sets = of_sets.map(|(home, set)| (*home, set.spec.listeners.as_slice()));
+    let sets = sets.map(|(key, set)| (Home::of_set(key, set), set.spec.listeners.as_slice()));
+    let mut sets: Vec<_> = sets.collect();
+    sets.sort_by_key(|(home, _)| *home);
     let mut counts = Counts::default();
     let mut all = BTreeSet::new();
-    for (home, listeners) in of_gateways.chain(of_sets) {
+    for (home, listeners) in of_gateways.chain(sets) {
+        work::count(Step::Referred);
         let read = listeners.iter().filter(|_| counts.is_read(home));
         let secrets = read.filter_map(|spec| shown(objects, home, spec));
         all.extend(secrets.map(|key| ObjectRef::new(Kind::Secret, key)));
@@ -75,11 +90,34 @@ pub fn references(options: &Options, objects: &GatewayObjects) -> BTreeSet<Objec
     all.extend(identities.map(|key| ObjectRef::new(Kind::Secret, key)));
     let of_clients =
         gateways.iter().flat_map(|(key, gateway)| frontend::authorities_of(objects, key, gateway));
-    all.extend(tls_policy::references(objects).chain(of_clients));
+    let policies = of_namespace(&objects.tls_policies, home);
+    let maps = policies.filter_map(|(key, policy)| tls_policy::authorities_of(key, policy));
+    all.extend(maps.chain(of_clients).filter(is_map));
     all
 }
 
-/// The Secrets, ConfigMaps and ClusterTrustBundles that one object names and may, whether something is served from them or not.
+/// A ClusterTrustBundle is watched, whether something names it or not.
+fn is_map(id: &ObjectRef) -> bool {
+    id.kind == Kind::ConfigMap
+}
+
+/// Whether the class of a Gateway is ours.
+pub fn is_ours(options: &Options, objects: &GatewayObjects, gateway: &Key) -> bool {
+    objects.gateways.get(gateway).is_some_and(|gateway| {
+        let class = objects.classes.get(&Key::new("", &gateway.spec.gateway_class_name));
+        class.is_some_and(|class| class.spec.controller_name == options.gateway_controller_name)
+    })
+}
+
+fn of_namespace<'o, T>(
+    all: &'o Objects<T>,
+    namespace: &'o Name,
+) -> impl Iterator<Item = (&'o Key, &'o Arc<T>)> {
+    let all = all.range(Key::new(namespace, "")..);
+    all.take_while(move |(key, _)| key.namespace == *namespace)
+}
+
+/// The Secrets and ConfigMaps that one object names and may, whether something is served from them or not.
 pub fn named_by(objects: &GatewayObjects, id: &ObjectRef) -> BTreeSet<ObjectRef> {
     let (mut secrets, mut authorities): (Vec<Key>, Vec<ObjectRef>) = Default::default();
     let of_listeners = |home: Home<'_>, listeners: &[Listener]| -> Vec<Key> {
@@ -104,7 +142,7 @@ pub fn named_by(objects: &GatewayObjects, id: &ObjectRef) -> BTreeSet<ObjectRef>
         _ => {}
     }
     let secrets = secrets.into_iter().map(|key| ObjectRef::new(Kind::Secret, key));
-    secrets.chain(authorities).collect()
+    secrets.chain(authorities.into_iter().filter(is_map)).collect()
 }
 
 /// The Gateways of these classes; `known`: what listeners of guests leave to others, if all routes are those by which that was told.

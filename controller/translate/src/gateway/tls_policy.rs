@@ -14,7 +14,7 @@ use crate::Options;
 use oxigress_core::model::policy::{HeaderValue, UpstreamTls};
 use oxigress_core::model::{Bundle, BundleId, HostPattern};
 use oxigress_objects::gateway::{
-    self, BackendTlsPolicy, BackendValidation, ClusterTrustBundle, GatewayObjects, ParentRef,
+    self, BackendTlsPolicy, BackendValidation, ClusterTrustBundle, ParentRef,
 };
 use oxigress_objects::gateway_status::{Condition, Content, ParentStatus};
 use oxigress_objects::{ConfigMap, Key, Kind, Name, ObjectRef, World};
@@ -99,11 +99,6 @@ pub struct TlsPolicies<'w> {
     served: BTreeMap<Key, BTreeSet<Key>>,
     /// The authorities that they name.
     bundles: BTreeMap<BundleId, Bundle>,
-}
-
-/// The ConfigMaps and ClusterTrustBundles that policies name for authorities.
-pub fn references(objects: &GatewayObjects) -> impl Iterator<Item = ObjectRef> {
-    objects.tls_policies.iter().filter_map(|(key, policy)| authorities_of(key, policy))
 }
 
 /// The ConfigMap or ClusterTrustBundle that a policy names for its authorities, if it names one alone.

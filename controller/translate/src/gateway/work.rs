@@ -29,13 +29,15 @@ pub enum Step {
     Named,
     /// A Service that BackendTLSPolicies name is noted for a route, or a Gateway of it for a policy.
     NotedService,
+    /// A Gateway or a ListenerSet is looked at for the Secrets that it refers to.
+    Referred,
     /// A route is looked at for the price of what it is attached to.
     Priced,
 }
 
 #[cfg(test)]
 thread_local! {
-    static WORK: std::cell::Cell<[usize; 14]> = const { std::cell::Cell::new([0; 14]) };
+    static WORK: std::cell::Cell<[usize; 15]> = const { std::cell::Cell::new([0; 15]) };
 }
 
 /// Notes one step.
