@@ -14,14 +14,14 @@ mod lookup;
 
 use kept::Kept;
 use lookup::{Client, Found};
-use oxigress_net::places::Places;
+use oxigress_net::places::{Place, Places};
 use oxigress_objects::Name;
 use oxigress_objects::external_name::{DnsAnswer, DnsName};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
 
 /// Names that are asked for at the same time, of all namespaces and of one: each has a socket.
@@ -37,14 +37,31 @@ pub type Report = (DnsName, DnsAnswer);
 /// Looks names up as long as they are wanted.
 pub struct Resolver {
     shared: Arc<Shared>,
-    tasks: BTreeMap<DnsName, AbortHandle>,
+    tasks: BTreeMap<DnsName, Task>,
+}
+
+/// What looks a name up.
+struct Task {
+    handle: AbortHandle,
+    /// The namespace in whose turns the name is.
+    namespace: watch::Sender<Name>,
+}
+
+impl Task {
+    fn put_in_turn_of(&self, namespace: &Name) {
+        self.namespace.send_if_modified(|old| {
+            let is_other = old != namespace;
+            if is_other {
+                old.clone_from(namespace);
+            }
+            is_other
+        });
+    }
 }
 
 struct Shared {
     client: Client,
     places: Places<Name>,
-    /// The names that are looked up, and the namespaces in whose turns they are.
-    namespaces: Mutex<BTreeMap<DnsName, Name>>,
     reports: mpsc::Sender<Report>,
     kept: Arc<Kept>,
 }
@@ -61,8 +78,7 @@ impl Resolver {
         tokio::spawn(kept.clone().write_changes());
         let (all, of_namespace) = MOST_AT_ONCE;
         let places = Places::new(all, of_namespace);
-        let shared =
-            Arc::new(Shared { client, places, namespaces: Mutex::default(), reports, kept });
+        let shared = Arc::new(Shared { client, places, reports, kept });
         Ok(Resolver { shared, tasks: BTreeMap::new() })
     }
 
@@ -73,22 +89,23 @@ impl Resolver {
         self.tasks.retain(|name, task| {
             let is_wanted = followed.contains_key(name);
             if !is_wanted {
-                task.abort();
+                task.handle.abort();
                 self.shared.kept.forget(name);
             }
             is_wanted
         });
-        self.shared.namespaces().clone_from(&followed);
         let mut known = Vec::new();
-        for name in followed.keys() {
-            if self.tasks.contains_key(name) {
+        for (name, of) in &followed {
+            if let Some(task) = self.tasks.get(name) {
+                task.put_in_turn_of(of);
                 continue;
             }
             if let Some(addresses) = self.shared.kept.get(name) {
                 known.push((name.clone(), DnsAnswer { addresses, ..DnsAnswer::default() }));
             }
-            let task = tokio::spawn(self.shared.clone().follow(name.clone()));
-            self.tasks.insert(name.clone(), task.abort_handle());
+            let (namespace, of) = watch::channel(of.clone());
+            let task = tokio::spawn(self.shared.clone().follow(name.clone(), of));
+            self.tasks.insert(name.clone(), Task { handle: task.abort_handle(), namespace });
         }
         known.extend(too_many.into_iter().map(|(name, namespace)| {
             let failure = format!(
@@ -120,26 +137,31 @@ fn within_limit(
 
 impl Drop for Resolver {
     fn drop(&mut self) {
-        self.tasks.values().for_each(AbortHandle::abort);
+        self.tasks.values().for_each(|task| task.handle.abort());
     }
 }
 
 impl Shared {
-    fn namespaces(&self) -> MutexGuard<'_, BTreeMap<DnsName, Name>> {
-        self.namespaces.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Waits for a place in the line of the namespace in whose turns a name is: in another one's as soon as it is in that one's.
+    async fn place(&self, namespace: &mut watch::Receiver<Name>) -> Option<Place<Name>> {
+        loop {
+            let of = namespace.borrow_and_update().clone();
+            tokio::select! {
+                biased;
+                place = self.places.take(of) => return place,
+                // The resolver is gone, and with it who asks.
+                changed = namespace.changed() => changed.ok()?,
+            }
+        }
     }
 
-    fn namespace_of(&self, name: &DnsName) -> Name {
-        self.namespaces().get(name).cloned().unwrap_or_default()
-    }
-
-    async fn follow(self: Arc<Self>, name: DnsName) {
+    async fn follow(self: Arc<Self>, name: DnsName, mut namespace: watch::Receiver<Name>) {
         let mut last: Option<Found> = None;
         let (first, longest) = PAUSES;
         let mut pause = first;
         loop {
             let looked = {
-                let Some(_place) = self.places.take(self.namespace_of(&name)).await else { return };
+                let Some(_place) = self.place(&mut namespace).await else { return };
                 self.client.look_up(&name, last.as_ref()).await
             };
             let (answer, wait) = match looked {
@@ -176,6 +198,7 @@ mod tests {
     use super::*;
     use std::fs;
     use std::net::Ipv4Addr;
+    use std::sync::Mutex;
     use tokio::net::UdpSocket;
 
     fn names(of: &str, suffix: &str, count: usize) -> BTreeMap<DnsName, Name> {
@@ -211,19 +234,25 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn a_name_server_that_hangs_holds_up_its_namespace_s_names_only() {
+    /// A resolver whose name server says nothing of evil.test, what is asked about that, and what is reported.
+    async fn resolver(
+        folder: &Path,
+    ) -> (Resolver, Arc<Mutex<BTreeMap<String, usize>>>, mpsc::Receiver<Report>) {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let port = socket.local_addr().unwrap().port();
-        let folder = tempfile::tempdir().unwrap();
-        let conf = folder.path().join("resolv.conf");
+        let conf = folder.join("resolv.conf");
         let text = format!("nameserver [127.0.0.1]:{port}\noptions timeout:30 attempts:1\n");
         fs::write(&conf, text).unwrap();
         let asked = Arc::default();
         tokio::spawn(serve(socket, Arc::clone(&asked)));
-        let (sender, mut reports) = mpsc::channel(16);
-        let kept = folder.path().join("names.json");
-        let mut resolver = Resolver::new(&conf, kept, sender).unwrap();
+        let (sender, reports) = mpsc::channel(16);
+        (Resolver::new(&conf, folder.join("names.json"), sender).unwrap(), asked, reports)
+    }
+
+    #[tokio::test]
+    async fn a_name_server_that_hangs_holds_up_its_namespace_s_names_only() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut resolver, asked, mut reports) = resolver(folder.path()).await;
         let mut wanted = names("a", "evil.test", 300);
         wanted.extend(names("b", "z.test", 1));
         assert!(resolver.want(&wanted).is_empty());
@@ -231,6 +260,24 @@ mod tests {
         assert_eq!((name.as_str(), answer.addresses.len()), ("n0000.z.test", 1));
         let asked = asked.lock().unwrap().len();
         assert!(asked <= 32, "{asked}");
+    }
+
+    #[tokio::test]
+    async fn a_name_that_waits_is_asked_for_in_the_turn_of_another_namespace_that_names_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut resolver, _, mut reports) = resolver(folder.path()).await;
+        let mut wanted = names("a", "evil.test", 300);
+        let last = DnsName::parse("z.test").unwrap();
+        wanted.insert(last.clone(), "a".into());
+        resolver.want(&wanted);
+        while resolver.shared.places.count_waiting() < 301 - 32 {
+            tokio::task::yield_now().await;
+        }
+        wanted.insert(last.clone(), "b".into());
+        resolver.want(&wanted);
+        let (name, answer) = reports.recv().await.unwrap();
+        assert_eq!((name, answer.addresses.len()), (last, 1));
+        assert_eq!(resolver.shared.places.count_waiting(), 300 - 32, "it is in one line");
     }
 
     #[tokio::test]
