@@ -153,7 +153,19 @@ impl Sparse {
         let Some(question) = self.questions.remove(id) else { return };
         question.task.abort();
         self.of_lists -= usize::from(question.is_of_list);
-        for object in question.waiting {
+        self.end_waiting(id, question.waiting);
+    }
+
+    /// Has nobody wait for the answer to a question any more, but asks on.
+    fn let_go(&mut self, id: &ObjectRef) {
+        let Some(question) = self.questions.get_mut(id) else { return };
+        self.of_lists -= usize::from(std::mem::take(&mut question.is_of_list));
+        let waiting = std::mem::take(&mut question.waiting);
+        self.end_waiting(id, waiting);
+    }
+
+    fn end_waiting(&mut self, id: &ObjectRef, objects: BTreeSet<ObjectRef>) {
+        for object in objects {
             let Some(waiting) = self.waiting.get_mut(&object) else { continue };
             waiting.waits_for.remove(id);
             if waiting.waits_for.is_empty() {
@@ -247,9 +259,14 @@ impl Sparse {
                 }
                 continue;
             }
-            self.close(id);
-            let may_come = || !self.is_listed || watch.is_some_and(|(_, is_there)| is_there);
-            match may_come() {
+            let is_there = watch.is_some_and(|(_, is_there)| is_there);
+            // Of what is in the world a list lacked it. It may be referred to again while somebody waits, and no event would say
+            // that it is gone.
+            match is_there {
+                true => self.let_go(id),
+                false => self.close(id),
+            }
+            match !self.is_listed || is_there {
                 true => self.doubtful.insert(id.clone()),
                 false => self.unwanted.insert(id.clone()),
             };

@@ -136,3 +136,26 @@ async fn the_first_batch_waits_for_what_first_lists_need() {
     assert!(!f.sparse.is_waiting_for_lists());
     assert_eq!(f.sparse.questions.len(), 1);
 }
+
+/// A list lacked a Secret of the world that a GET had brought, so another GET says whether it is gone.
+#[tokio::test]
+async fn whether_a_secret_is_gone_is_asked_also_while_nothing_refers_to_it() {
+    let mut f = Fixture::new();
+    let is_there = |id: &ObjectRef| Some((0, *id == numbered(0)));
+    assert!(f.sparse.hold_back(names("i", 0..1), false, &is_there).is_some());
+    f.sparse.fetched(&numbered(0), 0, 1);
+    assert!(f.sparse.asks_again(&numbered(0), 0));
+    // Somebody waits for another Secret, and the first one is not referred to for a while.
+    assert!(f.sparse.hold_back(names("j", 5..6), false, &is_there).is_none());
+    assert!(f.sparse.hold_back(names("i", 0..0), false, &is_there).is_some());
+    assert!(f.sparse.take_unwanted().is_empty());
+    assert!(f.sparse.hold_back(names("i", 0..1), false, &is_there).is_none(), "it waits again");
+    assert_eq!(f.answer(&numbered(0)), [names("i", 0..1)], "the question is still open");
+    // Nothing is asked on that is not in the world any more.
+    f.sparse.fetched(&numbered(0), 0, 2);
+    assert!(f.sparse.asks_again(&numbered(0), 0));
+    assert!(f.sparse.hold_back(names("i", 0..0), false, &is_there).is_some());
+    f.answer(&numbered(5));
+    assert_eq!(f.sparse.take_unwanted(), [numbered(0)].into());
+    assert!(f.sparse.questions.is_empty());
+}
