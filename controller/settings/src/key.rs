@@ -29,6 +29,8 @@ pub enum How {
     ProtectingConf,
     /// Taken, without an effect; why.
     NoEffect(&'static str),
+    /// Directives, each of which is named with what says the same; nothing of them holds.
+    Named(Take),
     /// The key is not supported; the text says what to use instead.
     Unsupported(&'static str),
 }

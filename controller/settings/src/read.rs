@@ -105,7 +105,7 @@ impl<'m> Reading<'m> {
             self.notes.push(Note::warning(message));
         }
         match &key.how {
-            How::Data(take) | How::Protecting(take) | How::Admission(take) => {
+            How::Data(take) | How::Protecting(take) | How::Admission(take) | How::Named(take) => {
                 if let Err(what) = take(&mut self.settings, &value) {
                     self.refuse(key, name, text, &what);
                 }
@@ -353,11 +353,8 @@ mod tests {
     #[test]
     fn what_is_not_supported_says_so_unless_it_is_off() {
         assert_eq!(parsed(&[("enable-opentelemetry", "false"), ("use-geoip2", "0")]).1, []);
-        let (settings, notes) = parsed(&[
-            ("http-snippet", "env SECRET;"),
-            ("lua-shared-dicts", "a: 5"),
-            ("no-such-key", "x"),
-        ]);
+        let (settings, notes) =
+            parsed(&[("use-geoip2", "true"), ("lua-shared-dicts", "a: 5"), ("no-such-key", "x")]);
         assert_eq!(settings, Settings::default());
         assert_eq!(notes.len(), 3, "{notes:?}");
     }

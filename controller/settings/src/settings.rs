@@ -85,10 +85,16 @@ impl Default for Settings {
 pub struct Snippets {
     /// The key global-auth-snippet.
     pub auth: String,
+    /// The key http-snippet.
+    pub http: String,
     /// The key location-snippet.
     pub location: String,
+    /// The key main-snippet.
+    pub main: String,
     /// The key server-snippet.
     pub server: String,
+    /// The key stream-snippet.
+    pub stream: String,
 }
 
 /// What the admission webhook refuses beside what translate rejects.

@@ -39,6 +39,10 @@ fn table(title: &str, example: &str, groups: &[(&str, &[Key])]) -> String {
                 How::Admission(_) => "data, admission".into(),
                 How::Conf => "nginx.conf".into(),
                 How::ProtectingConf => "nginx.conf, **closes**".into(),
+                How::Named(_) => {
+                    "not supported: each directive is named in the log, with the key that says it"
+                        .into()
+                }
                 How::NoEffect(why) => format!("no effect: {why}"),
                 How::Unsupported(instead) => format!("not supported: {instead}"),
             };

@@ -8,6 +8,7 @@
 
 mod auth;
 mod headers;
+mod levels;
 mod location;
 mod names;
 mod networks;
@@ -123,6 +124,9 @@ const SNIPPETS: [&str; 5] = [
     "stream-snippet",
 ];
 
+/// Most directives of a snippet that are named.
+const MOST_NAMED: usize = 50;
+
 /// What snippets say about the hosts of an Ingress.
 #[derive(Debug, Default)]
 pub struct OfHosts {
@@ -158,6 +162,7 @@ pub fn read(
                 hosts.closes_host |= read.is_none();
                 hosts.server = read.flatten().map(Arc::new);
             }
+            "stream-snippet" => name_each(&mut OfAnnotation { reader, name }, text),
             _ => {
                 let closes = leave_out(reader, name, text, policies);
                 hosts.closes_host |= closes && name == "server-snippet";
@@ -182,12 +187,6 @@ fn leave_out(
             }
             found(name, &directives)
         }
-        // A stream has no part in what a location serves.
-        Err(why) if name == "stream-snippet" => {
-            let why = format!("it is ignored, because it is not valid nginx syntax: {why}");
-            reader.warn(name, &why);
-            return false;
-        }
         Err(why) => {
             close_invalid(reader, name, &why);
             return true;
@@ -204,6 +203,24 @@ fn leave_out(
     );
     reader.close(name, &why, "replace them with annotations, or remove them");
     true
+}
+
+/// Names each directive of a level that has no part in what locations serve, with what says the same.
+fn name_each(to: &mut dyn Speaker, text: &str) {
+    let all = match directives::parse(text) {
+        Ok(all) => all,
+        Err(why) => {
+            let why = format!("it is ignored, because it is not valid nginx syntax: {why}");
+            return to.warn(&why);
+        }
+    };
+    for Directive { line, name, .. } in all.iter().take(MOST_NAMED) {
+        let (shown, remedy) = (shorten(name), levels::remedy(name));
+        to.warn(&format!("line {line}: {shown} is ignored: {remedy}"));
+    }
+    if all.len() > MOST_NAMED {
+        to.warn(&format!("{} more directives are ignored", all.len() - MOST_NAMED));
+    }
 }
 
 /// Puts what a text says about locations into the policies, and says what it leaves out.
@@ -373,7 +390,7 @@ fn protects(snippet: &str, directive: &Directive) -> bool {
             "break" | "error_page" | "if" | "location" | "proxy_cache_key" | "proxy_set_header"
             | "return" | "rewrite" | "set" | "try_files",
         ) => true,
-        ("stream-snippet", _) => false,
+        ("http-snippet", name) if levels::is_definition(name) => false,
         (_, "return") => !arguments.first().is_some_and(|code| {
             code.starts_with(['2', '3']) && code.len() == 3 || code.starts_with("http")
         }),

@@ -350,7 +350,11 @@ pub const ROWS: &[Row] = &[
             "where snippets are allowed, a dialect becomes policies of all paths of the hosts that its namespace owns",
         ),
     ),
-    row("stream-snippet", Snippets, SNIPPET),
+    row(
+        "stream-snippet",
+        Snippets,
+        Unsupported("each directive is named, with the key of the ConfigMap that says it"),
+    ),
 ];
 
 /// What is said of an annotation of this name; `None`: the reference knows it neither.

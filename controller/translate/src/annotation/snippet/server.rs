@@ -84,7 +84,7 @@ fn is_location(directive: &Directive) -> bool {
 }
 
 /// Puts what paths inherit into the lists.
-fn inherited<'d>(
+pub fn inherited<'d>(
     plain: &'d [Directive],
     names: &Names,
     lists: &mut Policies,
@@ -133,7 +133,7 @@ fn inherited<'d>(
 }
 
 /// What ingress-nginx's template says in each location of an Ingress.
-fn is_set_in_locations(name: &str) -> bool {
+pub fn is_set_in_locations(name: &str) -> bool {
     matches!(
         name,
         "client_max_body_size"
@@ -212,14 +212,19 @@ impl ServerSnippet {
         true
     }
 
-    /// The policies of a path of the host, where `every` holds for all servers.
-    pub fn inherited_by(own: &Policies, host: Option<&Self>, every: Option<&Self>) -> Policies {
+    /// The policies of a path of the host, where `every` holds for all servers, below `http`.
+    pub fn inherited_by(
+        own: &Policies,
+        host: Option<&Self>,
+        every: Option<&Self>,
+        http: &Policies,
+    ) -> Policies {
         let id = |of: Option<&Self>| Some(of?.script.as_ref()?.0.clone());
         let mut lists = host.map(|host| host.lists.clone()).unwrap_or_default();
         if let Some(every) = every {
             join(&mut lists, &every.lists);
         }
-        let mut merged = inherit(&lists, own, id(host).as_ref());
+        let mut merged = inherit(&inherit(http, &lists, None), own, id(host).as_ref());
         if let Some(id) = id(every) {
             merged.script.get_or_insert_default().every_server = Some(id);
         }
@@ -388,7 +393,9 @@ mod tests {
             (r#"{"access":{"any":true,"basic":{"realm":"r","users":""}}}"#, false),
         ] {
             let own: Policies = serde_json::from_str(own).unwrap();
-            let access = ServerSnippet::inherited_by(&own, Some(&*snippet), None).access;
+            let access =
+                ServerSnippet::inherited_by(&own, Some(&*snippet), None, &Policies::default())
+                    .access;
             assert_eq!(access.is_some_and(|access| access.allow.is_some()), inherits, "{own:?}");
         }
     }

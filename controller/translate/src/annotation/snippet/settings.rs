@@ -8,7 +8,7 @@ use super::names::Names;
 use super::server::{self, Author, MOST_INHERITED_BYTES, ServerSnippet};
 use super::speaker::{OfKey, Speaker};
 use super::values::{Left, Loss};
-use super::{auth, headers, location, say_to, script};
+use super::{auth, headers, levels, location, name_each, say_to, script};
 use crate::patterns::Compiler;
 use crate::shared_policies::id_of;
 use oxigress_core::model::policy::{Policies, PolicyId, Script};
@@ -25,6 +25,8 @@ const OF_LOCATIONS: char = 'g';
 /// What the ConfigMap's snippets say about all Ingresses.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Common {
+    /// What servers inherit.
+    http: Policies,
     server: Option<ServerSnippet>,
     location: Option<EveryLocation>,
 }
@@ -44,10 +46,12 @@ struct EveryLocation {
 /// Reads the snippets of the ConfigMap in namespace `owner`.
 pub fn read(settings: &mut Settings, owner: &str, notes: &mut Vec<Note>) -> Common {
     let compiler = &mut Compiler::new([]);
+    name_others(settings, notes);
     read_auth(settings, owner, notes, compiler);
+    let http = read_http(settings, notes);
     let (server, names) = read_server(settings, owner, notes, compiler);
     let location = read_location(settings, owner, notes, compiler, &names);
-    Common { server, location }
+    Common { http, server, location }
 }
 
 /// The directives of a text; `None`: there are none, or they cannot be read, and all is closed.
@@ -81,6 +85,43 @@ fn read_auth(
     let left = auth::apply(&all, None, owner, &mut external, compiler);
     say_to(&mut to, "auth-snippet", left, None);
     settings.defaults.policies.access.get_or_insert_default().external = Some(external);
+}
+
+/// Names what is said of nginx itself and of streams.
+fn name_others(settings: &mut Settings, notes: &mut Vec<Note>) {
+    let (main, stream) = (settings.snippets.main.clone(), settings.snippets.stream.clone());
+    for (key, text) in [("main-snippet", main), ("stream-snippet", stream)] {
+        name_each(&mut OfKey { settings, notes, key }, &text);
+    }
+}
+
+/// What servers inherit.
+fn read_http(settings: &mut Settings, notes: &mut Vec<Note>) -> Policies {
+    let text = settings.snippets.http.clone();
+    let mut to = OfKey { settings, notes, key: "http-snippet" };
+    let all = parse(&mut to, &text).unwrap_or_default();
+    let (served, others): (Vec<_>, Vec<_>) = all.into_iter().partition(is_of_http);
+    let (names, mut lists) = (Names::of(OF_SERVERS, &[]), Policies::default());
+    let left = server::inherited(&served, &names, &mut lists, 0);
+    say_to(&mut to, "http-snippet", left, None);
+    let others: Vec<_> = others.iter().map(levels::bare).collect();
+    let left = others.iter().map(|directive| {
+        let is_each_s = server::is_set_in_locations(&directive.name);
+        let loss = if is_each_s { Loss::Nothing } else { Loss::AsNamed };
+        Left { directive, why: Some(levels::remedy(&directive.name)), loss }
+    });
+    say_to(&mut to, "http-snippet", left.collect(), None);
+    lists
+}
+
+/// Whether servers inherit what a directive says.
+fn is_of_http(directive: &Directive) -> bool {
+    match (directive.name.as_str(), &*directive.arguments) {
+        ("access_log", [word]) => word == "off",
+        ("add_header" | "allow" | "deny" | "limit_rate" | "limit_rate_after", _) => true,
+        ("more_clear_headers" | "more_set_headers" | "proxy_hide_header", _) => true,
+        _ => false,
+    }
 }
 
 /// What is said of all servers, and the variables of it.
@@ -144,7 +185,7 @@ fn too_much<'d>(plain: &'d [Directive], alone: &Policies) -> Option<Left<'d>> {
 impl Common {
     /// Whether they say nothing.
     pub fn is_silent(&self) -> bool {
-        self.server.is_none() && self.location.is_none()
+        *self == Common::default()
     }
 
     /// The policies of a path of an Ingress, on a host with this server-snippet; `None`: they are its own.
@@ -152,10 +193,10 @@ impl Common {
         let every = self.server.as_ref();
         let own = match &self.location {
             Some(location) => location.applied(own),
-            None if host.is_none() && every.is_none() => return None,
+            None if host.is_none() && self.is_silent() => return None,
             None => own.clone(),
         };
-        Some(ServerSnippet::inherited_by(&own, host, every))
+        Some(ServerSnippet::inherited_by(&own, host, every, &self.http))
     }
 
     /// The records that the policies of a path name.

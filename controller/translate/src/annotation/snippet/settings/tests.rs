@@ -127,3 +127,59 @@ fn headers_of_what_is_left_out_are_not_the_client_s() {
     let (_, common, _) = said(&[("location-snippet", "if ($host) { proxy_set_header X-User a; }")]);
     assert!(path(&common, "{}").contains(r#"{"name":"X-User","value":""}"#));
 }
+
+#[test]
+fn servers_inherit_what_http_says_and_the_rest_of_it_is_named() {
+    let (settings, common, notes) = said(&[(
+        "http-snippet",
+        "add_header X-A http always;\nmap $host $tenant {\n  default a;\n  deny all;\n}\nproxy_read_timeout 5s;\nlog_format a b;",
+    )]);
+    assert_eq!(settings.closing_key, None);
+    let notes = notes.join("\n");
+    for part in [
+        "data.http-snippet: line 2: map is ignored: use set and if in server-snippet",
+        "data.http-snippet: line 6: proxy_read_timeout has no effect: use the key proxy-read-timeout",
+        "data.http-snippet: line 7: log_format is ignored: use the key log-format-upstream",
+    ] {
+        assert!(notes.contains(part), "{part}: {notes}");
+    }
+    assert!(path(&common, "{}").contains(r#""value":"http""#));
+    let (_, host, _) = said(&[("server-snippet", "add_header X-A host always;")]);
+    let found = common.of_path(&Policies::default(), host.server.as_ref()).unwrap();
+    let values: Vec<_> = found.response_edits.iter().map(|edit| edit.value.as_str()).collect();
+    assert_eq!(values, ["host"], "a server's replace those of http");
+}
+
+#[test]
+fn what_http_says_and_may_protect_closes_all() {
+    for (text, closes) in [
+        ("auth_basic a;", true),
+        ("ssl_protocols TLSv1.3;", true),
+        ("limit_req zone=a;", true),
+        ("set_real_ip_from 10.0.0.0/8;", true),
+        ("deny 10.0.0.1", true),
+        ("limit_req_zone $host zone=a:1m rate=1r/s;", false),
+        ("server { listen 81; deny all; }", false),
+        ("deny 10.0.0.1;", false),
+        ("sub_filter a b;", false),
+    ] {
+        let (settings, ..) = said(&[("http-snippet", text)]);
+        assert_eq!(settings.closing_key.is_some(), closes, "{text}");
+    }
+}
+
+#[test]
+fn what_is_said_of_nginx_and_of_streams_is_named_and_closes_nothing() {
+    for key in ["main-snippet", "stream-snippet"] {
+        let text = "worker_rlimit_nofile 9;\nserver {\n  deny all;\n}\n";
+        let (settings, common, notes) = said(&[(key, text)]);
+        assert!(settings.closing_key.is_none() && common.is_silent());
+        assert_eq!(notes.len(), 2, "{notes:?}");
+        assert!(notes[0].contains(&format!("data.{key}: line 1")), "{notes:?}");
+        assert!(notes[0].contains("use the key max-worker-open-files"), "{notes:?}");
+        let (_, _, notes) = said(&[(key, &"a;".repeat(60))]);
+        assert_eq!(notes.len(), 51);
+        let (settings, _, notes) = said(&[(key, "a")]);
+        assert!(settings.closing_key.is_none() && notes.len() == 1, "{notes:?}");
+    }
+}
