@@ -5,6 +5,7 @@ mod error;
 pub mod forwarded;
 pub mod head;
 mod headers;
+mod input;
 mod limits;
 pub mod log;
 pub mod policies;

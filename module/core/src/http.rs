@@ -4,15 +4,19 @@
 //! * [`paths`]: request targets that servers read in more than one way.
 //! * [`forwarded`]: scheme, host and port as a trusted proxy reports them.
 //! * [`fastcgi`]: the parameters of a FastCGI request.
+//! * [`date`]: dates of headers.
 //! * [`head_lines`]: how many lines the head of a response has.
+//! * [`input`]: which of a client's headers a change is about.
 //! * [`interim`]: 1xx responses before the final one.
 //! * [`reverse`]: `Location` and `Set-Cookie` of endpoints, translated for the client.
 
+pub mod date;
 pub mod fastcgi;
 pub mod forwarded;
 pub mod head;
 pub mod head_lines;
 pub mod header;
+pub mod input;
 pub mod interim;
 pub mod paths;
 pub mod reverse;

@@ -9,6 +9,7 @@ use std::borrow::Cow;
 
 /// Writes the policies' headers into a request that is about to be passed on.
 pub fn prepare(request: &Request<'_>, policies: &Policies) {
+    request.change_headers(&policies.input_edits);
     for header in &policies.request_headers {
         // One that turns out to have a line break is not sent, and the client's own is gone.
         let value = template::expand(header.value.parts(), request).unwrap_or_default();
@@ -85,7 +86,8 @@ pub fn connection(request: &Request<'_>) -> &'static [u8] {
 /// What becomes of a cookie of an endpoint; `None`: nothing.
 pub fn cookie(policies: &Policies, value: &[u8]) -> Option<Vec<u8>> {
     let proxy = policies.proxy.as_ref()?;
-    reverse::cookie(value, proxy.cookie_domain.as_ref(), proxy.cookie_path.as_ref())
+    let flags = proxy.cookie_flags.as_deref().unwrap_or_default();
+    reverse::cookie(value, proxy.cookie_domain.as_ref(), proxy.cookie_path.as_ref(), flags)
 }
 
 /// What becomes of a URL that an endpoint sends the client to; `None`: nothing.

@@ -2,9 +2,10 @@
 
 use crate::request::Request;
 use crate::request::policies::Compiled;
+use crate::system::memory::wall_clock_milliseconds;
 use crate::zone::records::GuardedRecords;
 use oxigress_core::decision::CompiledPolicies;
-use oxigress_core::http::header;
+use oxigress_core::http::{date, header};
 use oxigress_core::model::policy::{Cors, EditAction, Policies, ResponseEdit};
 use oxigress_core::policy::cors::{OriginDecision, Origins};
 use oxigress_core::record::SettingsView;
@@ -65,6 +66,12 @@ fn edit(request: &Request<'_>, source: &Policies, is_one: impl Fn(EditAction) ->
             EditAction::Set if !value.is_empty() => _ = request.set_response_header(name, &value),
             EditAction::Add if value.is_empty() => {}
             EditAction::Add => _ = request.add_response_header(name, &value),
+            EditAction::Date => {
+                let now = wall_clock_milliseconds() / 1_000;
+                if let Some(date) = date::after(now, &value) {
+                    request.set_response_header(name, date.as_bytes());
+                }
+            }
             EditAction::Hide | EditAction::Set | EditAction::Remove => remove(request, edit),
         }
     }

@@ -9,7 +9,8 @@ use oxigress_core::model::policy::ProxyRedirect;
 pub fn install(request: &Request<'_>) {
     let proxy = request.policies().and_then(|policies| policies.source.proxy.as_ref());
     let Some((proxy, upstream)) = proxy.zip(request.nginx().upstream()) else { return };
-    if proxy.cookie_domain.is_some() || proxy.cookie_path.is_some() {
+    let has_flags = proxy.cookie_flags.as_ref().is_some_and(|flags| !flags.is_empty());
+    if has_flags || proxy.cookie_domain.is_some() || proxy.cookie_path.is_some() {
         upstream.rewrite_cookies::<Replacements>();
     }
     match proxy.redirect {

@@ -274,6 +274,7 @@ fn has_own(policies: &Policies) -> bool {
         added_response_headers: _,
         removed_response_headers: _,
         response_edits: _,
+        input_edits: _,
         beside_own_headers: _,
         fallback: _,
         mirror: _,

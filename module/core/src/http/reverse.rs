@@ -1,20 +1,25 @@
 //! References of endpoints to themselves, translated for clients: `proxy_cookie_domain`, `proxy_cookie_path` and
-//! `proxy_redirect`, with texts.
+//! `proxy_redirect`, with texts; and the flags of cookies, `proxy_cookie_flags`.
 //!
 //! Errors:  none; `None` means that nothing changes.
 //! Source:  ngx_http_proxy_module.c: a domain is compared whole and without case, a path and a redirect from their
 //!          beginning. Nothing of it is a pattern or has variables.
 
-use crate::model::policy::Replacement;
+use crate::model::policy::{CookieFlags, Replacement, SameSite};
+use std::borrow::Cow;
 
-/// A `Set-Cookie` with another domain and path. As nginx, writes the attributes apart with `; ` when one changes.
+/// The name of an attribute of a `Set-Cookie`, and its value; the first one is the cookie's.
+type Attribute<'v> = (&'v [u8], Option<Cow<'v, [u8]>>);
+
+/// A `Set-Cookie` with another domain, path, and other flags. As nginx, writes the attributes apart with `; ` when one changes.
 pub fn cookie(
     value: &[u8],
     domain: Option<&Replacement>,
     path: Option<&Replacement>,
+    flags: &[CookieFlags],
 ) -> Option<Vec<u8>> {
     let mut is_changed = false;
-    let mut attributes = Vec::new();
+    let mut attributes: Vec<Attribute<'_>> = Vec::new();
     for (place, attribute) in value.split(|byte| *byte == b';').enumerate() {
         let mut halves = attribute.splitn(2, |byte| *byte == b'=');
         let name = trim(halves.next().unwrap_or_default());
@@ -33,13 +38,65 @@ pub fn cookie(
             _ => None,
         };
         is_changed |= changed.is_some();
-        attributes.push(match (changed, text) {
-            (Some(changed), _) => [name, b"=", &changed].concat(),
-            (None, Some(text)) => [name, b"=", text].concat(),
-            (None, None) => name.to_vec(),
-        });
+        attributes.push((name, changed.map(Cow::Owned).or(text.map(Cow::Borrowed))));
     }
-    is_changed.then(|| attributes.join(&b"; "[..]))
+    is_changed |= set_flags(&mut attributes, flags);
+    let text = |(name, value): &Attribute<'_>| match value {
+        Some(value) => [name, &b"="[..], value].concat(),
+        None => name.to_vec(),
+    };
+    is_changed.then(|| attributes.iter().map(text).collect::<Vec<_>>().join(&b"; "[..]))
+}
+
+/// Changes the flags as the first that is about the cookie says; whether it says anything.
+fn set_flags(attributes: &mut Vec<Attribute<'_>>, flags: &[CookieFlags]) -> bool {
+    let Some((cookie, _)) = attributes.first() else { return false };
+    let is_about = |flags: &&CookieFlags| {
+        let name = flags.cookie.as_ref().map(|name| name.as_str().as_bytes());
+        name.is_none_or(|name| cookie.eq_ignore_ascii_case(name))
+    };
+    let Some(flags) = flags.iter().find(is_about) else { return false };
+    let same_site = flags.same_site.map(|value| match value {
+        SameSite::Absent => None,
+        SameSite::None => Some(&b"None"[..]),
+        SameSite::Lax => Some(&b"Lax"[..]),
+        SameSite::Strict => Some(&b"Strict"[..]),
+    });
+    set_flag(attributes, b"Secure", flags.secure.map(|is_on| is_on.then_some(None)));
+    set_flag(attributes, b"HttpOnly", flags.http_only.map(|is_on| is_on.then_some(None)));
+    set_flag(attributes, b"SameSite", same_site.map(|value| value.map(Some)));
+    flags.secure.is_some() || flags.http_only.is_some() || same_site.is_some()
+}
+
+/// Adds a flag, or takes it away. nginx changes the first one of a name, and adds none where there is one.
+fn set_flag<'v>(
+    attributes: &mut Vec<Attribute<'v>>,
+    name: &'static [u8],
+    to: Option<Option<Option<&'static [u8]>>>,
+) {
+    let is_it = |(place, (known, _)): (usize, &Attribute<'v>)| {
+        place > 0 && known.eq_ignore_ascii_case(name)
+    };
+    let Some(to) = to else { return };
+    let Some(value) = to else {
+        let mut place = 0;
+        attributes.retain(|attribute| {
+            place += 1;
+            !is_it((place - 1, attribute))
+        });
+        return;
+    };
+    match attributes.iter().enumerate().position(is_it).and_then(|at| attributes.get_mut(at)) {
+        None => attributes.push((name, value.map(Cow::Borrowed))),
+        Some((known, found)) => {
+            let is_said = |value: &[u8]| {
+                found.as_ref().is_some_and(|found| found.eq_ignore_ascii_case(value))
+            };
+            if let Some(value) = value.filter(|value| !is_said(value)) {
+                (*known, *found) = (name, Some(Cow::Borrowed(value)));
+            }
+        }
+    }
 }
 
 /// A leading dot of a domain is ignored.
@@ -101,7 +158,7 @@ mod tests {
     #[test]
     fn a_domain_is_compared_whole_and_without_case() {
         let domain = replacement("endpoint.local", "shop.test");
-        let with = |value: &str| text(cookie(value.as_bytes(), Some(&domain), None));
+        let with = |value: &str| text(cookie(value.as_bytes(), Some(&domain), None, &[]));
         assert_eq!(with("a=b; Domain=Endpoint.Local").unwrap(), "a=b; Domain=shop.test");
         assert_eq!(
             with("a=b;domain=.endpoint.local;HttpOnly").unwrap(),
@@ -113,20 +170,42 @@ mod tests {
             assert_eq!(with(other), None, "{other}");
         }
         let dotted = replacement(".endpoint.local", ".shop.test");
-        let with = |value: &str| text(cookie(value.as_bytes(), Some(&dotted), None));
+        let with = |value: &str| text(cookie(value.as_bytes(), Some(&dotted), None, &[]));
         assert_eq!(with("a=b; Domain=endpoint.local").unwrap(), "a=b; Domain=shop.test");
     }
 
     #[test]
     fn a_path_is_compared_from_its_beginning() {
         let path = replacement("/app", "/");
-        let with = |value: &str| text(cookie(value.as_bytes(), None, Some(&path)));
+        let with = |value: &str| text(cookie(value.as_bytes(), None, Some(&path), &[]));
         assert_eq!(with("a=b; Path=/app/x; Secure").unwrap(), "a=b; Path=//x; Secure");
         assert_eq!(with("a=b; PATH = /app").unwrap(), "a=b; PATH=/");
         assert_eq!(with("a=b; Path=/App"), None);
         assert_eq!(with("a=b; Path=/x/app"), None);
         assert_eq!(with("a; Path=/app"), None);
         assert_eq!(with(""), None);
+    }
+
+    #[test]
+    fn a_cookie_has_the_flags_of_the_first_that_is_about_it() {
+        let flags: Vec<CookieFlags> = serde_json::from_str(
+            r#"[{"cookie": "a", "secure": true, "http_only": false, "same_site": "lax"},
+                {"cookie": "b"},
+                {"same_site": "absent", "http_only": true, "secure": false}]"#,
+        )
+        .unwrap();
+        for (value, expected) in [
+            ("a=1", Some("a=1; Secure; SameSite=Lax")),
+            ("A=1;HTTPONLY; samesite=LAX", Some("A=1; samesite=LAX; Secure")),
+            ("a=1; secure; SameSite=None; Path=/", Some("a=1; secure; SameSite=Lax; Path=/")),
+            ("a=1; SameSite", Some("a=1; SameSite=Lax; Secure")),
+            ("b=1; Secure", None),
+            ("secure=1; Secure; SameSite=Lax; Secure", Some("secure=1; HttpOnly")),
+            ("secure", None),
+        ] {
+            assert_eq!(text(cookie(value.as_bytes(), None, None, &flags)).as_deref(), expected);
+        }
+        assert_eq!(cookie(b"a=1; Secure", None, None, &[]), None);
     }
 
     #[test]

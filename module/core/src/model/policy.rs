@@ -8,6 +8,7 @@
 //! Source:  ingress-nginx's annotations; limits are ours.
 
 mod access;
+mod input;
 mod proxy;
 mod redirection;
 mod response;
@@ -21,9 +22,10 @@ pub use access::{
     Access, AuthCache, AuthHost, BasicAuth, ConnectionLimit, ExternalAuth, Ipv6Prefix, Limits,
     RateLimit, Validity,
 };
+pub use input::InputEdit;
 pub use proxy::{
-    Condition, ConnectionHeader, HttpVersion, Protocol, Proxy, ProxyRedirect, Replacement,
-    UpstreamTls,
+    Condition, ConnectionHeader, CookieFlags, HttpVersion, Protocol, Proxy, ProxyRedirect,
+    Replacement, SameSite, UpstreamTls,
 };
 pub use redirection::{PathEdit, RedirectTo};
 pub use response::{EditAction, ResponseEdit};
@@ -85,6 +87,9 @@ pub struct Policies {
     /// Settings of nginx's proxy modules toward client and endpoint.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub proxy: Option<Proxy>,
+    /// Changes of the client's headers, before all that the endpoint receives beside them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub input_edits: Vec<InputEdit>,
     /// Headers of every response, whatever its status, in place of the endpoint's own of the same name.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub response_headers: Vec<ResponseHeader>,
@@ -280,6 +285,7 @@ impl Policies {
             added_response_headers: _,
             removed_response_headers: _,
             response_edits: _,
+            input_edits: _,
             beside_own_headers: _,
             keeps_trailing_slash: _,
             redirect_port: _,

@@ -3,7 +3,7 @@
 use crate::ends_a_line;
 use oxigress_core::balancer::cookie::{self, RequestView};
 use oxigress_core::http::reverse;
-use oxigress_core::model::policy::{HeaderValue, Replacement};
+use oxigress_core::model::policy::{CookieFlags, HeaderValue, Replacement};
 use oxigress_core::model::{Backend, BackendId};
 use oxigress_core::record::{BackendView, encode_backend};
 use oxigress_fuzz::{check, fields, joined};
@@ -105,7 +105,10 @@ fn fuzz_reverse() {
             assert!(location.starts_with(path.to.as_str().as_bytes()));
             assert!(ends_a_line(value) || !ends_a_line(&location));
         }
-        let Some(changed) = reverse::cookie(value, domain.as_ref(), path.as_ref()) else { return };
+        let flags = r#"[{"cookie": "a", "secure": true, "http_only": false, "same_site": "lax"}]"#;
+        let flags: Vec<CookieFlags> = serde_json::from_str(flags).unwrap();
+        let changed = reverse::cookie(value, domain.as_ref(), path.as_ref(), &flags);
+        let Some(changed) = changed else { return };
         assert!(ends_a_line(value) || !ends_a_line(&changed));
         let bare = |cookie: &[u8]| cookie.split(|b| *b == b';').next().unwrap().to_vec();
         let squeezed =

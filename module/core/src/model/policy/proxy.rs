@@ -7,7 +7,7 @@ use crate::model::BundleId;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-crate::object::objects!(Proxy, Replacement, UpstreamTls);
+crate::object::objects!(Proxy, Replacement, CookieFlags, UpstreamTls);
 
 /// Settings of nginx's proxy modules; for an absent one the value of nginx.conf holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,6 +56,9 @@ pub struct Proxy {
     /// Replacements of `Path` in `Set-Cookie`, as nginx's `proxy_cookie_path`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cookie_path: Option<Replacement>,
+    /// Flags of `Set-Cookie`, as nginx's `proxy_cookie_flags`: those of the first that is about a cookie count.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cookie_flags: Option<Vec<CookieFlags>>,
     /// Replacements in `Location` and `Refresh`, as nginx's `proxy_redirect`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub redirect: Option<ProxyRedirect>,
@@ -89,6 +92,37 @@ impl Proxy {
     /// The smallest buffer: into one without room nginx reads for ever, and with one byte it works for each byte as long as
     /// for a page.
     pub const LEAST_BUFFER_BYTES: u32 = 1_024;
+}
+
+/// What becomes of the flags of a cookie; `None`: what the endpoint says.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+#[serde(remote = "Self")]
+pub struct CookieFlags {
+    /// The name of the cookie, in whatever case; `None`: every cookie.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cookie: Option<HeaderValue>,
+    /// The cookie has the flag `Secure`, or has it not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub secure: Option<bool>,
+    /// The cookie has the flag `HttpOnly`, or has it not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub http_only: Option<bool>,
+    /// The value of `SameSite`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub same_site: Option<SameSite>,
+}
+
+/// The value of a cookie's `SameSite`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[allow(missing_docs, reason = "the values of the attribute")]
+pub enum SameSite {
+    /// The cookie has no such attribute.
+    Absent,
+    None,
+    Lax,
+    Strict,
 }
 
 /// The protocol between nginx and endpoints.

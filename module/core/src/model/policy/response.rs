@@ -39,6 +39,8 @@ pub enum EditAction {
     Add,
     /// All headers of the name, whoever wrote them, are taken away.
     Remove,
+    /// A date replaces all headers of the name: so many seconds from now as the value says.
+    Date,
 }
 
 impl ResponseEdit {
@@ -55,7 +57,7 @@ impl ResponseEdit {
     pub fn prefix(&self) -> Option<&str> {
         match self.action {
             EditAction::Remove => self.name.as_str().strip_suffix('*'),
-            EditAction::Hide | EditAction::Set | EditAction::Add => None,
+            EditAction::Hide | EditAction::Set | EditAction::Add | EditAction::Date => None,
         }
     }
 }
@@ -70,6 +72,7 @@ mod tests {
             (EditAction::Hide, None),
             (EditAction::Set, None),
             (EditAction::Add, None),
+            (EditAction::Date, None),
             (EditAction::Remove, Some("X-")),
         ] {
             let name = HeaderName::parse("X-*").unwrap();

@@ -1,8 +1,8 @@
 //! All headers and texts with variables of a set of policies, for what holds of them together.
 
 use super::{
-    Access, AuthCache, AuthHost, ExternalAuth, Limits, Mirror, Policies, Proxy, Redirect,
-    RequestHeader, ResponseEdit, Rewrite, Template, Tracing,
+    Access, AuthCache, AuthHost, ExternalAuth, InputEdit, Limits, Mirror, Policies, Proxy,
+    Redirect, RequestHeader, ResponseEdit, Rewrite, Template, Tracing,
 };
 
 impl Policies {
@@ -10,14 +10,17 @@ impl Policies {
     pub fn header_count(&self) -> usize {
         let external = self.access.as_ref().and_then(|access| access.external.as_ref());
         let of_auth = external.map_or(0, |auth| auth.headers.len() + auth.response_headers.len());
-        self.request_headers.len()
+        self.input_edits.len()
+            + self.request_headers.len()
             + self.added_request_headers.len()
             + self.beside_own_headers.len()
             + self.response_headers.len()
             + self.added_response_headers.len()
             + self.removed_response_headers.len()
             + self.response_edits.len()
-            + self.proxy.as_ref().map_or(0, |proxy| proxy.fastcgi_params.len())
+            + self.proxy.as_ref().map_or(0, |proxy| {
+                proxy.fastcgi_params.len() + proxy.cookie_flags.as_ref().map_or(0, Vec::len)
+            })
             + of_auth
     }
 
@@ -34,6 +37,7 @@ impl Policies {
             request_headers,
             added_request_headers,
             response_edits,
+            input_edits,
             beside_own_headers,
             tracing,
             mirror: _,
@@ -56,6 +60,7 @@ impl Policies {
         let mut all = Vec::new();
         let headers = [request_headers, added_request_headers, beside_own_headers];
         all.extend(headers.into_iter().flatten().map(|RequestHeader { name: _, value }| value));
+        all.extend(input_edits.iter().map(|InputEdit { value, .. }| value));
         all.extend(response_edits.iter().map(|ResponseEdit { value, .. }| value));
         all.extend(redirect.iter().map(|Redirect { location, .. }| location));
         if let Some(Rewrite { target, forwarded_prefix }) = rewrite {
@@ -132,6 +137,7 @@ mod tests {
             "limits": {"owner": "o", "key": "$host"},
             "tracing": {"operation": "$host", "sampling": 1},
             "proxy": {"fastcgi_params": [{"name": "A", "value": "$host"}]},
+            "input_edits": [{"name": "A", "value": "$host"}],
             "request_headers": [{"name": "A", "value": "$host"}],
             "added_request_headers": [{"name": "A", "value": "$host"}],
             "beside_own_headers": [{"name": "A", "value": "$host"}],
@@ -148,6 +154,6 @@ mod tests {
         }))
         .unwrap();
         let written = serde_json::to_string(&policies).unwrap().matches("$host").count();
-        assert_eq!((policies.templates().len(), written), (26, 26));
+        assert_eq!((policies.templates().len(), written), (27, 27));
     }
 }
