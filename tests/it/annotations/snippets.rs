@@ -27,6 +27,8 @@ struct Case {
     server: String,
     /// About the auth server, which is asked where this says something.
     auth: String,
+    /// The same in the stock nginx.conf.
+    stock_auth: String,
     /// Method, target and headers.
     requests: Vec<String>,
 }
@@ -56,6 +58,7 @@ fn cases(table: &str) -> Result<(Vec<Case>, Every)> {
                 stock: empty(),
                 server: empty(),
                 auth: empty(),
+                stock_auth: empty(),
                 requests: Vec::new(),
             });
             part = "snippet";
@@ -76,6 +79,7 @@ fn cases(table: &str) -> Result<(Vec<Case>, Every)> {
             "stock" => writeln!(case.stock, "{line}")?,
             "server" => writeln!(case.server, "{line}")?,
             "auth" => writeln!(case.auth, "{line}")?,
+            "stock auth" => writeln!(case.stock_auth, "{line}")?,
             "requests" if line.is_empty() => {}
             "requests" => case.requests.push(line.to_owned()),
             part => anyhow::bail!("{}: no part {part}", case.name),
@@ -84,6 +88,9 @@ fn cases(table: &str) -> Result<(Vec<Case>, Every)> {
     for case in &mut all {
         if case.stock.is_empty() {
             case.stock = case.ours.clone();
+        }
+        if case.stock_auth.is_empty() {
+            case.stock_auth = case.auth.clone();
         }
         if case.requests.is_empty() {
             case.requests.push("GET /a/b?c=d".into());
@@ -116,14 +123,14 @@ fn stock(
     for (number, case) in cases.iter().enumerate() {
         let (to, snippet, around) = (endpoint.address, &case.stock, &case.server);
         let (mut asking, mut asked) = (String::new(), String::new());
-        if !case.auth.is_empty() {
+        if !case.stock_auth.is_empty() {
             asking = "auth_request /asked;\nauth_request_set $seen $upstream_http_x_seen;\n\
                       proxy_set_header X-Seen $seen;\n"
                 .into();
             asked = format!(
                 "location = /asked {{\ninternal;\nproxy_pass_request_body off;\nproxy_set_header Content-Length \"\";\n\
                  proxy_set_header X-Forwarded-Proto \"\";\n{}proxy_pass http://127.0.0.1:{auth}/check;\n}}\n",
-                case.auth
+                case.stock_auth
             );
         }
         let Every { location, server } = every;
@@ -216,6 +223,20 @@ fn is_own(name: &str) -> bool {
     own.contains(&name) || name.starts_with("x-forwarded-") || name.starts_with("x-original-")
 }
 
+/// A date as so many seconds after the answer's own: the two are not asked at the same time.
+fn dated(value: &str, answer: &Response) -> String {
+    let date = |text: &str| httpdate::parse_http_date(text).ok();
+    let own = answer.headers.get("date").and_then(|value| date(value.to_str().ok()?));
+    let is_fixed = ["1970", "2037"].iter().any(|year| value.contains(year));
+    match own.zip(date(value)).filter(|_| !is_fixed) {
+        Some((own, at)) => match at.duration_since(own) {
+            Ok(after) => format!("{} s after Date", after.as_secs()),
+            Err(before) => format!("{} s before Date", before.duration().as_secs()),
+        },
+        None => value.to_owned(),
+    }
+}
+
 /// What is compared of an answer.
 fn shown(answer: Result<Response>) -> String {
     // A connection that is closed without an answer is one, too.
@@ -224,7 +245,10 @@ fn shown(answer: Result<Response>) -> String {
         .headers
         .iter()
         .filter(|(name, _)| !is_own(name.as_str()))
-        .map(|(name, value)| format!("{name}: {}", String::from_utf8_lossy(value.as_bytes())))
+        .map(|(name, value)| match (name.as_str(), String::from_utf8_lossy(value.as_bytes())) {
+            ("expires", value) => format!("expires: {}", dated(&value, &answer)),
+            (name, value) => format!("{name}: {value}"),
+        })
         .collect();
     headers.sort();
     let body = match answer.endpoint() {

@@ -7,6 +7,7 @@
 //! Source:  docs/snippets.md, docs/differences/objects.md.
 
 mod auth;
+mod cookies;
 mod headers;
 mod levels;
 mod location;
@@ -34,7 +35,7 @@ use speaker::{OfAnnotation, Speaker};
 use std::sync::Arc;
 
 /// Directives that keep nobody out; any other may.
-const HARMLESS: [&str; 34] = [
+const HARMLESS: [&str; 35] = [
     "absolute_redirect",
     "access_log",
     "add_header",
@@ -46,6 +47,8 @@ const HARMLESS: [&str; 34] = [
     "error_page",
     "etag",
     "expires",
+    // Its client's own is taken away.
+    "grpc_set_header",
     "http2_push_preload",
     "if",
     "location",

@@ -3,9 +3,10 @@
 //! Errors:  what cannot be carried out closes, unless it has no effect on an auth subrequest: it could decide who comes in.
 //! Source:  the location of the subrequest in ingress-nginx's template, at whose end the snippet stands.
 
+use super::headers;
 use super::names::{Names, OF_AUTH};
+use super::script::{self, At};
 use super::values::{Left, Not, Result, impossible};
-use super::{headers, script};
 use crate::patterns::Compiler;
 use oxigress_core::model::policy::{ExternalAuth, Script};
 use oxigress_settings::grammar::directives::Directive;
@@ -24,7 +25,7 @@ pub fn apply<'d>(
     if let Some(known) = known {
         names.learn(known);
     }
-    let (steps, mut left) = script::read_all(directives, &mut names, false, compiler);
+    let (steps, mut left) = script::read_all(directives, &mut names, At::Elsewhere, compiler);
     if !steps.is_empty() {
         let owner = owner.to_owned();
         external.script = Some(Box::new(Script { owner, steps, ..Script::default() }));
@@ -53,6 +54,7 @@ fn one(name: &str, words: &[&str], external: &mut ExternalAuth) -> Result {
             }
             false => impossible("it is a method such as POST"),
         },
+        ("grpc_set_header", _) => Err(Not::Needed("an auth server does not speak gRPC")),
         (name, _) if is_of_answers(name) => {
             Err(Not::Needed("the answer of an auth server is not sent to clients"))
         }

@@ -2,11 +2,11 @@
 //!
 //! Source:  ngx_http_proxy_module, ngx_http_headers_module, headers-more; the facts of docs/snippets.md.
 
-use super::values::{Not, Result, impossible};
+use super::values::{Not, Result, impossible, millis};
 use oxigress_core::http::header::{is_alike, is_replaced, is_reserved};
 use oxigress_core::model::policy::{
-    ConnectionHeader, EditAction, HeaderName, Policies, Proxy, RequestHeader, ResponseEdit,
-    Template,
+    ConnectionHeader, EditAction, HeaderName, InputEdit, Policies, Proxy, RequestHeader,
+    ResponseEdit, Template,
 };
 
 use oxigress_settings::grammar::directives::{self, Directive};
@@ -18,7 +18,7 @@ const MOST_STATUSES: usize = 20;
 
 const TOO_MANY: &str = "more than 200 changes of headers are too many";
 
-/// Takes over a `proxy_set_header` directive.
+/// Takes over a `proxy_set_header` or `grpc_set_header` directive.
 pub fn request(name: &str, value: &str, policies: &mut Policies) -> Result {
     let is = |known: &str| is_alike(name.as_bytes(), known.as_bytes());
     let own = "the gateway sets this header itself";
@@ -96,17 +96,126 @@ fn withhold(name: HeaderName, policies: &mut Policies) {
     }
 }
 
-/// Takes from clients the headers that `proxy_set_header` would set, in blocks too, where it is not carried out. Answers whether
-/// there was room for all of them.
+/// Takes from clients the headers that `proxy_set_header` and `grpc_set_header` would set, in blocks too, where these are not
+/// carried out. Answers whether there was room for all of them.
 pub fn withhold_all(directives: &[Directive], policies: &mut Policies) -> bool {
     directives::each(directives, &mut |directive| {
-        let name = directive.arguments.first().filter(|_| directive.name == "proxy_set_header");
+        let name = directive.arguments.first().filter(|_| sets_request(&directive.name));
         let name = name.filter(|name| !is_reserved(name.as_bytes()));
         if let Some(name) = name.and_then(|name| HeaderName::parse(name.as_str()).ok()) {
             withhold(name, policies);
         }
     });
     policies.request_headers.len() <= MOST
+}
+
+/// Whether a directive sets a header for endpoints.
+pub fn sets_request(name: &str) -> bool {
+    matches!(name, "proxy_set_header" | "grpc_set_header")
+}
+
+/// Takes over a `more_set_input_headers` or `more_clear_input_headers` directive.
+pub fn input(sets: bool, words: &[&str], policies: &mut Policies) -> Result {
+    let (mut edits, mut replaces_only) = (Vec::new(), false);
+    let room = MOST.saturating_sub(policies.input_edits.len());
+    for word in words {
+        match *word {
+            "-r" if sets => replaces_only = true,
+            flag if flag.starts_with('-') => {
+                return impossible(format!("the flag {flag} is not supported in snippets"));
+            }
+            word => {
+                let (name, value) = name_and_value(word);
+                free(name)?;
+                if is_replaced(name.as_bytes()) {
+                    return impossible(format!("the gateway sends {name} of itself"));
+                }
+                if sets && name.ends_with('*') {
+                    return impossible("a star stands for more letters only of what is cleared");
+                }
+                if edits.len() == room {
+                    return Err(Not::Open(TOO_MANY.to_owned()));
+                }
+                let value = if sets { Template::parse(value)? } else { Template::empty() };
+                edits.push((HeaderName::parse(name)?, value));
+            }
+        }
+    }
+    let edits = edits.into_iter();
+    policies.input_edits.extend(edits.map(|(name, value)| InputEdit {
+        name,
+        value,
+        replaces_only,
+    }));
+    Ok(())
+}
+
+/// A header of headers-more.
+fn name_and_value(word: &str) -> (&str, &str) {
+    let (name, value) = word.split_once(':').unwrap_or((word, ""));
+    (name.trim(), value.trim())
+}
+
+/// Takes over an `expires` directive.
+pub fn expires(words: &[&str], policies: &mut Policies) -> Result {
+    let (action, date, control) = match words {
+        // In the place of what is inherited: no date.
+        ["off"] => (EditAction::Date, String::new(), None),
+        ["epoch"] => {
+            (EditAction::Set, "Thu, 01 Jan 1970 00:00:01 GMT".to_owned(), Some("no-cache".into()))
+        }
+        ["max"] => (
+            EditAction::Set,
+            "Thu, 31 Dec 2037 23:55:55 GMT".to_owned(),
+            Some("max-age=315360000".into()),
+        ),
+        ["modified", _] => return impossible("a time after Last-Modified is not known here"),
+        [time] if time.starts_with('@') => {
+            return impossible("a time of the day is not supported: write how long, such as 12h");
+        }
+        [time] if time.contains('$') => return impossible("it has no variables here"),
+        [time] => {
+            let (is_past, time) = match time.strip_prefix('-') {
+                Some(time) => (true, time),
+                None => (false, time.strip_prefix('+').unwrap_or(time)),
+            };
+            if time.contains("ms") {
+                return impossible("it is whole seconds");
+            }
+            match (millis(time)? / 1_000, is_past) {
+                (seconds @ 1.., true) => {
+                    (EditAction::Date, format!("-{seconds}"), Some("no-cache".into()))
+                }
+                (seconds, _) => {
+                    (EditAction::Date, seconds.to_string(), Some(format!("max-age={seconds}")))
+                }
+            }
+        }
+        _ => return Err(Not::Known),
+    };
+    let of = |name, action, value: &str| -> Result<ResponseEdit> {
+        let (value, statuses) = (Template::parse(value)?, ResponseEdit::GOOD.to_vec());
+        Ok(ResponseEdit { value, statuses, ..edit(name, action)? })
+    };
+    let mut edits = vec![of(EXPIRES, action, &date)?];
+    if let Some(control) = control {
+        edits.push(of(CACHE_CONTROL, EditAction::Set, &control)?);
+    }
+    push(policies, edits)
+}
+
+const EXPIRES: &str = "Expires";
+const CACHE_CONTROL: &str = "Cache-Control";
+
+/// Whether a change is one of an `expires` directive.
+pub fn is_of_expires(edit: &ResponseEdit) -> bool {
+    is_late(edit) && [EXPIRES, CACHE_CONTROL].contains(&edit.name.as_str())
+}
+
+/// Whether nginx's own module of headers makes a change that sets: after headers-more.
+fn is_late(edit: &ResponseEdit) -> bool {
+    let sets = matches!(edit.action, EditAction::Set | EditAction::Date);
+    sets && edit.statuses == ResponseEdit::GOOD
 }
 
 /// Takes over an `add_header` directive.
@@ -128,6 +237,27 @@ pub fn hide(name: &str, policies: &mut Policies) -> Result {
     push(policies, [edit(name, EditAction::Hide)?])
 }
 
+/// Takes over a `proxy_pass_header` directive: [`pass_all`] does what it says.
+pub fn pass(name: &str) -> Result {
+    let is = |known: &str| name.eq_ignore_ascii_case(known);
+    let is_accelerating = name.get(..8).is_some_and(|start| start.eq_ignore_ascii_case("x-accel-"));
+    match is_accelerating || is("date") || is("server") || is("x-pad") {
+        true => impossible("nginx keeps this header of endpoints to itself"),
+        false => Ok(()),
+    }
+}
+
+/// Hides no header that a `proxy_pass_header` names, wherever that stands.
+pub fn pass_all(directives: &[Directive], policies: &mut Policies) {
+    for directive in directives.iter().filter(|one| one.name == "proxy_pass_header") {
+        let [name] = &directive.arguments[..] else { continue };
+        let is_it = |edit: &ResponseEdit| {
+            edit.action == EditAction::Hide && edit.name.as_str().eq_ignore_ascii_case(name)
+        };
+        policies.response_edits.retain(|edit| !is_it(edit));
+    }
+}
+
 /// Takes over a `more_set_headers` or `more_clear_headers` directive.
 pub fn more(sets: bool, words: &[&str], policies: &mut Policies) -> Result {
     let (mut edits, mut statuses) = (Vec::new(), Vec::new());
@@ -145,8 +275,7 @@ pub fn more(sets: bool, words: &[&str], policies: &mut Policies) -> Result {
                 return impossible(format!("the flag {flag} is not supported in snippets"));
             }
             word => {
-                let (name, value) = word.split_once(':').unwrap_or((word, ""));
-                let (name, value) = (name.trim(), value.trim());
+                let (name, value) = name_and_value(word);
                 free(name)?;
                 // Each has the statuses: nothing is made that is not kept.
                 if edits.len() == room {
@@ -199,12 +328,13 @@ fn free(name: &str) -> Result {
     }
 }
 
-/// What headers-more changes comes before what `add_header` adds.
+/// What headers-more changes comes before what `expires` and `add_header` say.
 pub fn order(policies: &mut Policies) {
     policies.response_edits.sort_by_key(|edit| match edit.action {
         EditAction::Hide => 0,
-        EditAction::Set | EditAction::Remove => 1,
-        EditAction::Add => 2,
+        EditAction::Set | EditAction::Date if is_late(edit) => 2,
+        EditAction::Set | EditAction::Date | EditAction::Remove => 1,
+        EditAction::Add => 3,
     });
 }
 

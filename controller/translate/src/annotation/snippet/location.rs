@@ -6,15 +6,17 @@
 //!          takes no place of an earlier one.
 //! Source:  nginx's directives; docs/snippets.md.
 
+use super::cookies;
 use super::headers;
 use super::names::Names;
 use super::networks::Networks;
-use super::script;
+use super::script::{self, At};
 use super::values::{Not, Result, flag, impossible, millis, size};
 use crate::annotation::proxying;
 use crate::patterns::Compiler;
+use oxigress_core::http::header::is_alike;
 use oxigress_core::model::policy::{
-    Access, HeaderValue, HttpVersion, Limits, Policies, Proxy, ProxyRedirect, Redirect,
+    Access, HeaderValue, HttpVersion, Limits, Policies, Protocol, Proxy, ProxyRedirect, Redirect,
     Replacement, Script, Template,
 };
 use oxigress_settings::grammar::directives::Directive;
@@ -31,8 +33,8 @@ pub fn apply<'d>(
     let mut names = Names::of('l', directives);
     let mut left = Vec::new();
     if script::is_needed(directives) {
-        let has_rewrite = policies.rewrite.is_some();
-        let (steps, lost) = script::read_all(directives, &mut names, has_rewrite, compiler);
+        let at = At::Location { has_rewrite: policies.rewrite.is_some() };
+        let (steps, lost) = script::read_all(directives, &mut names, at, compiler);
         left = lost;
         if !steps.is_empty() {
             policies.script = Some(Box::new(Script { steps, ..Script::default() }));
@@ -51,6 +53,7 @@ pub fn apply_plain<'d>(
     let (mut left, mut networks) = (Vec::new(), Networks::default());
     let mut is_answered = policies.denied.is_some() || policies.redirect.is_some();
     let has_steps = script::is_needed(directives);
+    let is_grpc = speaks_grpc(policies);
     for directive in directives.iter().filter(|one| !has_steps || !script::is_step(one)) {
         let words = names.words(&directive.arguments);
         let read = match (&directive.block, &words) {
@@ -65,23 +68,50 @@ pub fn apply_plain<'d>(
                         Err(Not::Needed("an earlier `return` or redirect already answers"))
                     }
                     "return" => answer(&words, policies).map(|()| is_answered = true),
+                    "grpc_set_header" if !is_grpc => {
+                        Err(Not::Needed("the endpoints do not speak gRPC"))
+                    }
+                    // nginx's list for gRPC is another one.
+                    "proxy_set_header" if is_grpc && is_set_for_grpc(directives, &words) => Ok(()),
                     name => one(name, &words, policies),
                 }
             }
         };
         left.extend(read.err().map(|not| Left::of(directive, not)));
     }
+    headers::pass_all(directives, policies);
     headers::order(policies);
     left.extend(networks.finish(directives, policies));
     left
 }
 
+fn speaks_grpc(policies: &Policies) -> bool {
+    let protocol = policies.proxy.as_ref().and_then(|proxy| proxy.protocol);
+    matches!(protocol, Some(Protocol::Grpc | Protocol::Grpcs))
+}
+
+/// Whether a `grpc_set_header` sets the header of a `proxy_set_header` with these words.
+fn is_set_for_grpc(directives: &[Directive], words: &[&str]) -> bool {
+    let Some(name) = words.first() else { return false };
+    let is_it = |one: &Directive| {
+        let other = one.arguments.first().filter(|_| one.name == "grpc_set_header");
+        other.is_some_and(|other| is_alike(other.as_bytes(), name.as_bytes()))
+    };
+    directives.iter().any(is_it)
+}
+
 fn one(name: &str, words: &[&str], policies: &mut Policies) -> Result {
     match (name, words) {
-        ("proxy_set_header", [name, value]) => headers::request(name, value, policies),
+        ("proxy_set_header" | "grpc_set_header", [name, value]) => {
+            headers::request(name, value, policies)
+        }
         ("add_header", [name, value]) => headers::add(name, value, false, policies),
         ("add_header", [name, value, "always"]) => headers::add(name, value, true, policies),
         ("proxy_hide_header", [name]) => headers::hide(name, policies),
+        ("proxy_pass_header", [name]) => headers::pass(name),
+        ("expires", words) => headers::expires(words, policies),
+        ("more_set_input_headers", words) => headers::input(true, words, policies),
+        ("more_clear_input_headers", words) => headers::input(false, words, policies),
         ("more_set_headers", words) => headers::more(true, words, policies),
         ("more_clear_headers", words) => headers::more(false, words, policies),
         ("access_log", ["off"]) => {
@@ -206,6 +236,7 @@ fn of_one_word(name: &str, word: &str, proxy: &mut Proxy) -> Result {
             "proxy_cookie_path" => proxy.cookie_path = None,
             _ => proxy.cookie_domain = None,
         },
+        "proxy_cookie_flags" if word == "off" => _ = proxy.cookie_flags.get_or_insert_default(),
         "proxy_redirect" if word == "off" => proxy.redirect = Some(ProxyRedirect::Off),
         "proxy_redirect" if word == "default" => proxy.redirect = Some(ProxyRedirect::Default),
         "proxy_next_upstream" => return of_words(name, &[word], proxy),
@@ -228,6 +259,7 @@ fn of_words(name: &str, words: &[&str], proxy: &mut Proxy) -> Result {
             Some(conditions) => proxy.next_upstream = Some(conditions),
             None => return impossible(format!("it is not {}", retries::CONDITIONS)),
         },
+        ("proxy_cookie_flags", [cookie, flags @ ..]) => cookies::flags(cookie, flags, proxy)?,
         ("proxy_cookie_path", [from, to]) => proxy.cookie_path = Some(replacement(from, to)?),
         ("proxy_cookie_domain", [from, to]) => proxy.cookie_domain = Some(replacement(from, to)?),
         ("proxy_redirect", [from, to]) => {
@@ -315,6 +347,36 @@ mod tests {
     }
 
     #[test]
+    fn directives_of_headers_more_and_of_answers_are_policies() {
+        for (text, expected) in [
+            (
+                "add_header A 1; expires -1h; more_set_headers B:2; expires max;",
+                r#"{"response_edits":[{"name":"B","action":"set","value":"2"},{"name":"Expires","action":"date","value":"-3600","statuses":[200,201,204,206,301,302,303,304,307,308]},{"name":"Cache-Control","action":"set","value":"no-cache","statuses":[200,201,204,206,301,302,303,304,307,308]},{"name":"Expires","action":"set","value":"Thu, 31 Dec 2037 23:55:55 GMT","statuses":[200,201,204,206,301,302,303,304,307,308]},{"name":"Cache-Control","action":"set","value":"max-age=315360000","statuses":[200,201,204,206,301,302,303,304,307,308]},{"name":"A","action":"add","value":"1","statuses":[200,201,204,206,301,302,303,304,307,308]}]}"#,
+            ),
+            (
+                "more_set_input_headers -r 'A: $host' 'B:'; more_clear_input_headers X-*;",
+                r#"{"input_edits":[{"name":"A","value":"$host","replaces_only":true},{"name":"B","replaces_only":true},{"name":"X-*"}]}"#,
+            ),
+            (
+                "proxy_pass_header x-a; proxy_hide_header X-A; proxy_hide_header B;",
+                r#"{"response_edits":[{"name":"B","action":"hide"}]}"#,
+            ),
+            (
+                "proxy_cookie_flags a Secure secure SameSite=Lax; proxy_cookie_flags ~ nohttponly;",
+                r#"{"proxy":{"cookie_flags":[{"cookie":"a","secure":true,"same_site":"lax"},{"http_only":false}]}}"#,
+            ),
+            ("proxy_cookie_flags off;", r#"{"proxy":{"cookie_flags":[]}}"#),
+            (
+                "return 204; limit_except get { deny all; }",
+                r#"{"script":{"steps":[{"if":{"test":{"value":"$request_method","equals":"HEAD","negated":true},"then":[{"if":{"test":{"value":"$request_method","equals":"GET","negated":true},"then":[{"answer":{"code":403}}]}}]}},{"answer":{"code":204}}]}}"#,
+            ),
+        ] {
+            let (found, left) = read(text);
+            assert_eq!(found, expected, "{text}: {left:?}");
+        }
+    }
+
+    #[test]
     fn what_is_left_out_is_named_with_its_line() {
         for (text, expected) in [
             ("\nsub_filter a b;", "2 sub_filter not known"),
@@ -335,12 +397,55 @@ mod tests {
             ("proxy_cookie_path ~/x /y;", "1 proxy_cookie_path texts are replaced literally"),
             ("resolver 10.0.0.1;", "1 resolver idle"),
             ("root /etc;", "1 root not known"),
+            ("grpc_set_header A b;", "1 grpc_set_header idle the endpoints do not speak gRPC"),
+            ("expires modified 1h;", "1 expires a time after Last-Modified"),
+            ("expires @15h;", "1 expires a time of the day"),
+            ("expires $a;", "1 expires it has no variables"),
+            ("expires 1h500ms;", "1 expires it is whole seconds"),
+            ("proxy_pass_header Date;", "1 proxy_pass_header nginx keeps"),
+            ("proxy_pass_header X-Accel-Redirect;", "1 proxy_pass_header nginx keeps"),
+            ("proxy_cookie_flags ~a secure;", "1 proxy_cookie_flags cookies are named"),
+            ("proxy_cookie_flags a secure nosecure;", "1 proxy_cookie_flags its flags contradict"),
+            ("proxy_cookie_flags a strict;", "1 proxy_cookie_flags a flag is secure"),
+            ("more_set_input_headers -t a 'A: b';", "1 more_set_input_headers the flag -t"),
+            ("more_clear_input_headers -r A;", "1 more_clear_input_headers the flag -r"),
+            ("more_set_input_headers 'Host: a';", "1 more_set_input_headers Host controls"),
+            ("more_set_input_headers 'X-Real-IP: a';", "1 more_set_input_headers the gateway"),
+            ("more_set_input_headers 'X-*: a';", "1 more_set_input_headers a star stands"),
+            ("limit_except GET { allow ::1; deny all; }", "1 limit_except opens its block is"),
+            ("limit_except BREW { deny all; }", "1 limit_except opens not known"),
+            ("if ($host) { limit_except GET { deny all; } }", "1 if opens limit_except is not"),
             ("include /etc/passwd;", "1 include not known"),
         ] {
             let (found, left) = read(text);
             assert_eq!(left.len(), 1, "{text}: {found}");
+            assert!(!found.contains("cookie_flags"), "{text}: {found}");
             assert!(left[0].starts_with(expected), "{text}: {left:?}");
         }
+    }
+
+    #[test]
+    fn over_grpc_a_header_of_nginx_s_list_for_grpc_comes_first() {
+        let grpc: Policies = serde_json::from_str(r#"{"proxy":{"protocol":"grpcs"}}"#).unwrap();
+        let text = "proxy_set_header x-a 1; grpc_set_header X_A 2; proxy_set_header B 3;";
+        let (found, left) = read_onto(grpc, text);
+        let expected = r#"[{"name":"X_A","value":"2"},{"name":"B","value":"3"}]"#;
+        assert!(found.contains(&format!(r#""request_headers":{expected}"#)), "{found}");
+        assert!(left.is_empty(), "{left:?}");
+        let (found, _) = read(text);
+        assert!(found.contains(r#"[{"name":"x-a","value":"1"},{"name":"B""#), "{found}");
+    }
+
+    #[test]
+    fn beyond_the_most_changes_the_clients_own_does_not_pass() {
+        let words: String = (0..201).map(|n| format!(" X-{n}")).collect();
+        let (found, left) = read(&format!("more_clear_input_headers{words};"));
+        assert_eq!(found, "{}");
+        assert!(left[0].starts_with("1 more_clear_input_headers opens more than 200"), "{left:?}");
+        let cookies: String =
+            (0..101).map(|n| format!("proxy_cookie_flags a{n} secure;")).collect();
+        let (_, left) = read(&cookies);
+        assert_eq!(left, ["1 proxy_cookie_flags more than 100 of them are too many"]);
     }
 
     #[test]

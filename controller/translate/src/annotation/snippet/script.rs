@@ -8,23 +8,40 @@ use super::names::Names;
 use super::values::{Left, Loss, Not, Result, impossible};
 use crate::patterns::Compiler;
 use crate::patterns::snippets::within_parentheses;
+use oxigress_core::model::policy::Template;
 use oxigress_core::model::policy::script::{
     Answer, If, RewriteStep, Script, ScriptPattern, Set, Step, Test, Then,
 };
 use oxigress_core::text::template::is_allowed;
 use oxigress_settings::grammar::directives::{self, Directive};
 
+/// What a text says something about.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum At {
+    /// One location.
+    Location {
+        /// The Ingress has a rewrite-target, whose pattern would have to match the new path.
+        has_rewrite: bool,
+    },
+    /// Locations of others, whose own steps come first.
+    EveryLocation,
+    /// A server, or an auth subrequest.
+    Elsewhere,
+}
+
 /// How a text's steps are read.
 struct Place<'p> {
     /// Its variables.
     names: &'p Names,
-    /// The Ingress has a rewrite-target, whose pattern would have to match the new path.
-    has_rewrite: bool,
+    at: At,
 }
 
 /// The directives that are steps.
 pub fn is_step(directive: &Directive) -> bool {
-    matches!(directive.name.as_str(), "if" | "set" | "rewrite" | "break" | "return")
+    matches!(
+        directive.name.as_str(),
+        "if" | "set" | "rewrite" | "break" | "return" | "limit_except"
+    )
 }
 
 /// Whether the answers of a text depend on steps.
@@ -39,11 +56,11 @@ pub fn is_needed(directives: &[Directive]) -> bool {
 pub fn read_all<'d>(
     directives: &'d [Directive],
     names: &mut Names,
-    has_rewrite: bool,
+    at: At,
     compiler: &mut Compiler<'_>,
 ) -> (Vec<Step>, Vec<Left<'d>>) {
     for _ in 0..MOST_READINGS {
-        let (mut left, place) = (Vec::new(), Place { names, has_rewrite });
+        let (mut left, place) = (Vec::new(), Place { names, at });
         let steps = read(directives, &place, compiler, &mut left);
         let lost = left.iter().filter(|one| one.loss != Loss::Nothing);
         // What has read them has to be read again.
@@ -52,9 +69,27 @@ pub fn read_all<'d>(
         }
     }
     names.clear();
-    let (mut left, place) = (Vec::new(), Place { names, has_rewrite });
+    let (mut left, place) = (Vec::new(), Place { names, at });
     (read(directives, &place, compiler, &mut left), left)
 }
+
+/// The methods that `limit_except` knows.
+const METHODS: [&str; 14] = [
+    "COPY",
+    "DELETE",
+    "GET",
+    "HEAD",
+    "LOCK",
+    "MKCOL",
+    "MOVE",
+    "OPTIONS",
+    "PATCH",
+    "POST",
+    "PROPFIND",
+    "PROPPATCH",
+    "PUT",
+    "UNLOCK",
+];
 
 /// How often a text is read, each time without variables that turned out not to be set.
 const MOST_READINGS: usize = 10;
@@ -68,7 +103,10 @@ fn read<'d>(
 ) -> Vec<Step> {
     let mut reader = Reader { place, compiler, patterns: 0 };
     let (mut steps, mut lost) = (Vec::new(), Vec::new());
-    for directive in directives.iter().filter(|one| is_step(one)) {
+    // nginx takes another location for what `limit_except` limits, before all steps.
+    let (limits, others): (Vec<_>, Vec<_>) =
+        directives.iter().filter(|one| is_step(one)).partition(|one| one.name == "limit_except");
+    for directive in limits.into_iter().chain(others) {
         let mut kept = Vec::new();
         match reader.step(directive, false, &mut kept) {
             Ok(()) => steps.append(&mut kept),
@@ -128,6 +166,9 @@ impl Reader<'_, '_, '_> {
                 to.push(Step::If(If { test, then }));
                 idle.map_or(Ok(()), |why| Err(Not::Needed(why)))
             }
+            ("limit_except", Some(block)) if !is_inner => {
+                self.limit(&words, block).map(|steps| to.extend(steps))
+            }
             ("set", None) => self.set(&words).map(|set| to.push(Step::Set(set))),
             ("rewrite", None) => self.rewrite(&words).map(|step| to.push(Step::Rewrite(step))),
             ("break", None) if words.is_empty() => {
@@ -137,6 +178,42 @@ impl Reader<'_, '_, '_> {
             ("return", None) => self.answer(&words, to),
             _ => Err(Not::Known),
         }
+    }
+
+    /// What answers all other methods than those.
+    fn limit(&self, words: &[&str], block: &[Directive]) -> Result<Vec<Step>> {
+        if !matches!(self.place.at, At::Location { .. }) {
+            return impossible("it holds in a location of its own text only");
+        }
+        if words.is_empty() {
+            return Err(Not::Known);
+        }
+        let is_closed = match block {
+            [one] => one.name == "deny" && one.arguments == ["all"] && one.block.is_none(),
+            _ => false,
+        };
+        if !is_closed {
+            return impossible("its block is `deny all;`");
+        }
+        let mut methods = Vec::new();
+        for word in words {
+            let method = word.to_ascii_uppercase();
+            let known = METHODS.iter().find(|known| **known == method).ok_or(Not::Known)?;
+            methods.push(*known);
+        }
+        if methods.contains(&"GET") {
+            methods.push("HEAD");
+        }
+        methods.sort_unstable();
+        methods.dedup();
+        let mut steps = vec![Step::Answer(Answer { code: 403, location: None })];
+        for method in methods {
+            let (value, equals) =
+                (Template::parse("$request_method")?, Some(Template::parse(method)?));
+            let test = Test { value, equals, pattern: None, negated: true };
+            steps = vec![Step::If(If { test, then: steps })];
+        }
+        Ok(steps)
     }
 
     /// The condition between the parentheses of an `if`.
@@ -210,7 +287,9 @@ impl Reader<'_, '_, '_> {
             return impossible("the path of an auth request is that of auth-url");
         }
         let is_url = is_url(target);
-        if then == Then::Next && self.place.has_rewrite && !is_url {
+        let has_rewrite =
+            matches!(self.place.at, At::EveryLocation | At::Location { has_rewrite: true });
+        if then == Then::Next && has_rewrite && !is_url {
             return impossible("beside rewrite-target it needs last or break");
         }
         if target.is_empty() {

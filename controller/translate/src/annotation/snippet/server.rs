@@ -5,9 +5,10 @@
 //! Source:  nginx's merging of locations; what ingress-nginx's template sets in each location has no effect in the server.
 
 use super::names::Names;
+use super::script::{self, At};
 use super::speaker::Speaker;
 use super::values::{Left, Loss, Not, Result, impossible};
-use super::{found, headers, location, say_to, script};
+use super::{found, headers, location, say_to};
 use crate::patterns::Compiler;
 use crate::patterns::snippets::place_words;
 use crate::shared_policies::id_of;
@@ -58,7 +59,7 @@ pub fn read(
     let protects = !found(NAME, &all).1.is_empty();
     let (places, rest): (Vec<_>, Vec<_>) = all.into_iter().partition(is_location);
     let mut names = Names::of(author.scope, &rest);
-    let (steps, mut left) = script::read_all(&rest, &mut names, false, compiler);
+    let (steps, mut left) = script::read_all(&rest, &mut names, At::Elsewhere, compiler);
     let plain: Vec<_> = rest.iter().filter(|one| !script::is_step(one)).cloned().collect();
     let mut lists = Policies::default();
     left.extend(inherited(&plain, &names, &mut lists, places.len()));
@@ -99,11 +100,12 @@ pub fn inherited<'d>(
             left.push(Left { directive, why, loss: Loss::Nothing });
         }
     }
-    let body_buffer_bytes = lists.proxy.as_ref().and_then(|proxy| proxy.body_buffer_bytes);
-    let proxy = Proxy { body_buffer_bytes, ..Proxy::default() };
+    let Proxy { body_buffer_bytes, cookie_flags, .. } = lists.proxy.take().unwrap_or_default();
+    let proxy = Proxy { body_buffer_bytes, cookie_flags, ..Proxy::default() };
     // What a path could not say otherwise: an answer is a step, and `satisfy` could open what a path closes.
     *lists = Policies {
         response_edits: std::mem::take(&mut lists.response_edits),
+        input_edits: std::mem::take(&mut lists.input_edits),
         access: lists.access.take(),
         limits: lists.limits.take(),
         is_unlogged: lists.is_unlogged,
@@ -248,8 +250,8 @@ fn answering(
 ) -> Policies {
     let block = directive.block.as_deref().unwrap_or_default();
     let mut names = of_server.with(block);
-    let mut policies = Policies::default();
-    let (mut steps, mut left) = script::read_all(block, &mut names, false, compiler);
+    let (mut policies, at) = (Policies::default(), At::Location { has_rewrite: false });
+    let (mut steps, mut left) = script::read_all(block, &mut names, at, compiler);
     let plain: Vec<_> = block.iter().filter(|one| !script::is_step(one)).cloned().collect();
     let left_of_plain = location::apply_plain(&plain, &names, &mut policies);
     left.extend(left_of_plain);
@@ -295,11 +297,18 @@ fn inherit(server: &Policies, own: &Policies, script: Option<&PolicyId>) -> Poli
         let own = of(own, &|edit| is(edit, action));
         if own.is_empty() && takes { of(server, &|edit| is(edit, action)) } else { own }
     };
-    let is_more = |edit: &ResponseEdit| is(edit, EditAction::Set) || is(edit, EditAction::Remove);
+    let is_more = |edit: &ResponseEdit| {
+        matches!(edit.action, EditAction::Set | EditAction::Date | EditAction::Remove)
+    };
+    let has_expires = own.response_edits.iter().any(headers::is_of_expires);
+    let is_inherited =
+        |edit: &ResponseEdit| is_more(edit) && !(has_expires && headers::is_of_expires(edit));
     // The reference's own `add_header` of an auth server drops those of the server.
     let added = whole(EditAction::Add, !has_auth);
-    let more = [of(server, &is_more), of(own, &is_more)].concat();
+    let more = [of(server, &is_inherited), of(own, &is_more)].concat();
     merged.response_edits = [whole(EditAction::Hide, true), more, added].concat();
+    headers::order(&mut merged);
+    merged.input_edits = [&server.input_edits[..], &own.input_edits].concat();
     if let Some(lists) = &server.access {
         let access = merged.access.get_or_insert_default();
         if access.allow.is_none() && access.deny.is_empty() && !has_another(access) {
@@ -322,14 +331,25 @@ fn inherit_values(from: &Policies, to: &mut Policies) {
         limits.response_rate_after = limits.response_rate_after.or(rates.response_rate_after);
     }
     to.is_unlogged |= from.is_unlogged;
-    if let Some(bytes) = from.proxy.as_ref().and_then(|proxy| proxy.body_buffer_bytes) {
-        to.proxy.get_or_insert_default().body_buffer_bytes.get_or_insert(bytes);
+    if let Some(proxy) = &from.proxy {
+        let of = to.proxy.get_or_insert_default();
+        of.body_buffer_bytes = of.body_buffer_bytes.or(proxy.body_buffer_bytes);
+        if of.cookie_flags.is_none() {
+            of.cookie_flags.clone_from(&proxy.cookie_flags);
+        }
+        to.proxy.take_if(|proxy| *proxy == Proxy::default());
     }
 }
 
 /// Puts what is said later in the same server behind what is said before.
 fn join(lists: &mut Policies, later: &Policies) {
     lists.response_edits.extend(later.response_edits.iter().cloned());
+    lists.input_edits.extend_from_slice(&later.input_edits);
+    let flags = |of: &Policies| of.proxy.as_ref().and_then(|proxy| proxy.cookie_flags.clone());
+    if let (Some(mut earlier), Some(more)) = (flags(lists), flags(later)) {
+        earlier.extend(more);
+        lists.proxy.get_or_insert_default().cookie_flags = Some(earlier);
+    }
     headers::order(lists);
     if let Some(access) = &later.access {
         let earlier = lists.access.get_or_insert_default();
@@ -398,6 +418,32 @@ mod tests {
                     .access;
             assert_eq!(access.is_some_and(|access| access.allow.is_some()), inherits, "{own:?}");
         }
+    }
+
+    /// Each as nginx merges it: `expires` and flags of cookies as a whole, what headers-more changes one after the other.
+    #[test]
+    fn paths_inherit_what_their_own_directives_do_not_replace() {
+        let snippet = read(
+            "expires epoch; more_set_headers 'Expires: 0'; proxy_cookie_flags a secure; more_clear_input_headers A;",
+        );
+        let of_path = |own: &str| {
+            let directives = oxigress_settings::grammar::directives::parse(own).unwrap();
+            let (mut own, names) = (Policies::default(), Names::of('l', &[]));
+            assert!(location::apply_plain(&directives, &names, &mut own).is_empty());
+            let found =
+                ServerSnippet::inherited_by(&own, Some(&*snippet), None, &Policies::default());
+            let dates = found.response_edits.iter().map(|edit| edit.value.as_str().to_owned());
+            let flags = found.proxy.and_then(|proxy| proxy.cookie_flags).map(|all| all.len());
+            let inputs = found.input_edits.iter().map(|edit| edit.name.as_str().to_owned());
+            (dates.collect::<Vec<_>>(), flags, inputs.collect::<Vec<_>>())
+        };
+        let (dates, flags, inputs) = of_path("");
+        assert_eq!((&dates[0][..], &dates[2][..], dates.len()), ("0", "no-cache", 3));
+        assert_eq!((flags, inputs), (Some(1), vec!["A".to_owned()]));
+        assert_eq!(of_path("expires off;").0, ["0", ""]);
+        assert_eq!(of_path("expires 1s;").0, ["0", "1", "max-age=1"]);
+        assert_eq!(of_path("proxy_cookie_flags off;").1, Some(0));
+        assert_eq!(of_path("more_set_input_headers B:1;").2, ["A", "B"]);
     }
 
     #[test]

@@ -5,13 +5,14 @@
 //! Errors:  what cannot be carried out and may keep somebody out closes every location.
 
 use super::names::Names;
+use super::script::{self, At};
 use super::server::{self, Author, MOST_INHERITED_BYTES, ServerSnippet};
 use super::speaker::{OfKey, Speaker};
 use super::values::{Left, Loss};
-use super::{auth, headers, levels, location, name_each, say_to, script};
+use super::{auth, headers, levels, location, name_each, say_to};
 use crate::patterns::Compiler;
 use crate::shared_policies::id_of;
-use oxigress_core::model::policy::{Policies, PolicyId, Script};
+use oxigress_core::model::policy::{Policies, PolicyId, Protocol, Proxy, Script};
 use oxigress_objects::verdict::Note;
 use oxigress_settings::Settings;
 use oxigress_settings::grammar::directives::{self, Directive};
@@ -120,6 +121,8 @@ fn is_of_http(directive: &Directive) -> bool {
         ("access_log", [word]) => word == "off",
         ("add_header" | "allow" | "deny" | "limit_rate" | "limit_rate_after", _) => true,
         ("more_clear_headers" | "more_set_headers" | "proxy_hide_header", _) => true,
+        ("more_clear_input_headers" | "more_set_input_headers" | "proxy_pass_header", _) => true,
+        ("expires" | "proxy_cookie_flags", _) => true,
         _ => false,
     }
 }
@@ -152,9 +155,11 @@ fn read_location(
     let mut names = Names::of(OF_LOCATIONS, &all);
     names.learn(of_servers);
     // Some Ingress may have a rewrite-target.
-    let (steps, mut left) = script::read_all(&all, &mut names, true, compiler);
+    let (steps, mut left) = script::read_all(&all, &mut names, At::EveryLocation, compiler);
     let plain: Vec<_> = all.iter().filter(|one| !script::is_step(one)).cloned().collect();
-    let mut alone = Policies::default();
+    // Some may speak gRPC.
+    let proxy = Proxy { protocol: Some(Protocol::Grpc), ..Proxy::default() };
+    let mut alone = Policies { proxy: Some(proxy), ..Policies::default() };
     left.extend(location::apply_plain(&plain, &names, &mut alone));
     left.extend(too_much(&plain, &alone));
     let is_lost = |one: &&Left<'_>| one.loss == Loss::AsNamed;

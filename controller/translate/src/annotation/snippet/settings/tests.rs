@@ -183,3 +183,16 @@ fn what_is_said_of_nginx_and_of_streams_is_named_and_closes_nothing() {
         assert!(settings.closing_key.is_none() && notes.len() == 1, "{notes:?}");
     }
 }
+
+#[test]
+fn what_steps_of_a_path_could_pass_by_is_no_limit_of_all_locations() {
+    let text = "limit_except GET { deny all; }";
+    for key in ["location-snippet", "server-snippet"] {
+        let (settings, ..) = said(&[(key, text)]);
+        assert!(settings.closing_key.is_some(), "{key}");
+    }
+    let (_, common, notes) = said(&[("location-snippet", "grpc_set_header A b;")]);
+    assert_eq!(notes, Vec::<String>::new());
+    assert_eq!(path(&common, "{}"), "{}");
+    assert!(path(&common, r#"{"proxy":{"protocol":"grpc"}}"#).contains("request_headers"));
+}
