@@ -225,6 +225,35 @@ fn who_has_less_than_others_need_not_wait_for_room() {
     assert!(!full.waiting("e").is_empty());
 }
 
+/// The old record makes room for one that is no larger, though there is none beside it.
+#[test]
+fn what_nginx_has_in_an_older_form_is_tried_again_when_it_changes() {
+    let id = BackendId::parse("a/s/80").unwrap();
+    let endpoints = |net: u8, count: u8| {
+        let address = |n| serde_json::json!({"address": format!("10.0.{net}.{n}"), "port": 80});
+        serde_json::from_value::<EndpointSet>((0..count).map(address).collect()).unwrap()
+    };
+    let rule = serde_json::json!({"rules": [{"path": {"prefix": "/"}, "backend": id, "origin": {"namespace": "a"}}]});
+    let mut old = Snapshot::default();
+    old.servers.insert(host("a", 0), serde_json::from_value(rule).unwrap());
+    old.endpoints.insert(id.clone(), endpoints(1, 200));
+    let (mut publisher, mut endpoint) = (Publisher::new(0), endpoint_of(1 << 30, 1 << 20));
+    drain(&mut publisher, &mut endpoint, &old);
+    endpoint.capacity = size(&endpoint.live) + 100;
+    for (net, count, served) in [(2, 220, 1), (3, 200, 3)] {
+        let mut new = old.clone();
+        new.endpoints.insert(id.clone(), endpoints(net, count));
+        publisher.change(Patch::between(&old, &new));
+        drain(&mut publisher, &mut endpoint, &new);
+        let view = View { snapshot: &new, owner: &|_| None };
+        let answer = endpoint.answer(&publisher.request_status());
+        publisher.answered(Ok(answer), Duration::ZERO, &view);
+        drain(&mut publisher, &mut endpoint, &new);
+        assert_eq!(endpoint.live.endpoints.get(&id), Some(&endpoints(served, 200)), "{net}");
+        old = new;
+    }
+}
+
 /// Endpoints beyond the limit of their namespace stay so, whatever changes of them.
 #[test]
 fn what_is_beyond_a_limit_is_counted_when_it_changes() {

@@ -120,4 +120,13 @@ fn who_may_change_the_certificate_of_a_wildcard_pays_for_the_hosts_below() {
     assert!(price(&bench, wide) > 20_000_000);
     let [_, narrow] = secured("*.other");
     assert!(price(&bench, narrow) < 500_000);
+    let of_set = |host: &str| {
+        let listener = json!({"name": "l", "port": 80, "protocol": "HTTP", "hostname": host});
+        let parent = json!({"name": "g", "namespace": "a"});
+        let spec = json!({"parentRef": parent, "listeners": [listener]});
+        let id = ObjectRef::new(Kind::ListenerSet, Key::new("a", "s"));
+        (id, Some(Object::ListenerSet(resource(spec))))
+    };
+    let (wide, narrow) = (price(&bench, of_set("*.test")), price(&bench, of_set("*.other")));
+    assert!(wide > narrow + 19_000_000, "{wide} beside {narrow}");
 }

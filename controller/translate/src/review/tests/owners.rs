@@ -424,6 +424,15 @@ fn an_old_ingress_newly_names_no_host_that_a_set_of_others_and_a_gateway_have() 
     fixture.admits("old", &[&old[..], &["canary: true", "canary-weight: 5"]].concat());
     fixture.admits("young", &young);
     Fixture::new("", &[&world[..], &[ingress("old", &old)]].concat()).admits("old", &old);
+    // The Gateway leaves the host to an older Ingress, and nothing to this one.
+    let more = [&old[..], &["path: /old"]].concat();
+    for (age, is_heir) in
+        [("age: 2019-06-01T00:00:00Z", false), ("age: 2021-01-01T00:00:00Z", true)]
+    {
+        let first = ingress("first", &["namespace: first", age, "host: app.victim.test"]);
+        let fixture = Fixture::new("", &[&world[..], &[first]].concat());
+        assert_eq!(fixture.review("old", &more).denial.is_some(), is_heir, "{age}");
+    }
 }
 
 /// A route that alone names a host below has no certificate there, and no connections that are passed through.

@@ -315,6 +315,11 @@ fn an_old_set_shows_no_certificate_newly_for_hosts_below() {
         "{why}"
     );
     assert_eq!(said("", &others[..1], &of(2025, 443)), None, "a younger one");
+    // A host that a route alone names has what the route's own listener shows.
+    let alone = [route("victim", 2024, BY_GATEWAY, "shop.test"), set_of("evil", 2020, own)];
+    assert_eq!(said("", &alone, &of(2020, 443)), None);
+    let both = [&alone[..], &[ingress]].concat();
+    assert!(said("", &both, &of(2020, 443)).is_some());
 }
 
 /// An Ingress with a host, or without one, and a set of the same year.
