@@ -10,6 +10,7 @@ mod certificates;
 mod hosts;
 mod paths;
 mod routes;
+mod rules;
 mod sets;
 
 use crate::Reviews;

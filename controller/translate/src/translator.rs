@@ -5,6 +5,7 @@ mod certificates;
 mod gateways;
 mod hosts;
 mod known;
+mod rules;
 pub mod served_hosts;
 mod stock;
 mod streams;
@@ -109,8 +110,7 @@ pub struct Translator {
     gateway_memo: Memo,
     /// Routes, whoever serves them, and what they name as their parents.
     pub(crate) route_parents: Relation<ObjectRef, ObjectRef>,
-    /// How many rules listeners have, by host and by the namespace of their object.
-    listener_rules: BTreeMap<HostPattern, BTreeMap<String, usize>>,
+    pub(crate) rules: rules::RuleIndex,
     /// The hosts that routes and listeners of Gateways name.
     pub(crate) gateway_claims: BTreeMap<HostPattern, GatewayClaim>,
     /// The hosts of listeners of ListenerSets, each with the sets.
@@ -167,7 +167,7 @@ impl Translator {
             gateways: Built::default(),
             gateway_memo: Memo::default(),
             route_parents: Relation::default(),
-            listener_rules: BTreeMap::new(),
+            rules: rules::RuleIndex::default(),
             gateway_claims: BTreeMap::new(),
             hosts_of_sets: BTreeMap::new(),
             named_anew: BTreeSet::new(),

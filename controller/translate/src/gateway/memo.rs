@@ -10,7 +10,7 @@ use super::opened::Opened;
 use super::policies::{self, Ask, Named};
 use super::rank::{Age, ByAge, Rank, Ranked};
 use super::room::{Meeting, Room};
-use super::route::{CompiledRoute, Patterns};
+use super::route::{Asked, CompiledRoute, Patterns};
 use super::served::{self, Decrypted, Served};
 use super::state::ListenerState;
 use super::tls_policy::{Authorities, TlsPolicies};
@@ -268,6 +268,18 @@ impl Memo {
     /// Whether the rules of a route are known.
     pub fn has_rules_of(&self, id: &ObjectRef) -> bool {
         self.routes.get(id).is_some_and(|known| !known.is_bare)
+    }
+
+    /// A route, as it was last read.
+    pub fn route(&self, id: &ObjectRef) -> Option<&Route> {
+        self.routes.get(id).map(|known| &*known.route)
+    }
+
+    /// What the rules of a route ask for that are served, wherever that is.
+    pub fn served_of(&self, id: &ObjectRef) -> BTreeSet<Asked> {
+        let served = self.routes.get(id).into_iter().flat_map(|known| &known.served);
+        let all = served.flat_map(|served| &served.rules.candidates);
+        all.map(|one| (one.path.clone(), one.selection.clone())).collect()
     }
 
     /// What a route says that was read.

@@ -193,7 +193,7 @@ impl Meeting<'_> {
 }
 
 /// No request is taken by both.
-fn excludes(above: &Selection, below: &Selection) -> bool {
+pub fn excludes(above: &Selection, below: &Selection) -> bool {
     above.method.is_some() && below.method.is_some() && above.method != below.method
 }
 

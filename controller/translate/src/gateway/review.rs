@@ -4,11 +4,12 @@ use super::isolation::Listeners;
 use super::left::Left;
 use super::protocol::Protocol;
 use super::room::Room;
+use super::route::{Asked, asked};
 use super::state::{GatewayState, Gateways, Home, ListenerState};
-use super::{Built, attach, gateways, intersection, listener, named, spots};
+use super::{Built, Rank, attach, gateways, intersection, listener, named, specificity, spots};
 use crate::Options;
 use oxigress_core::model::{HostPattern, ListenerHost, SessionPlace};
-use oxigress_objects::gateway::{Listener, ListenerSet, ParentRef, Route};
+use oxigress_objects::gateway::{HttpRouteRule, Listener, ListenerSet, ParentRef, Route};
 use oxigress_objects::{Key, Kind, Name, ObjectRef, World};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,6 +26,10 @@ pub struct RouteHosts {
     pub covered: BTreeSet<ListenerHost>,
     /// The places of which it would have all sessions.
     pub sessions: BTreeSet<SessionPlace>,
+    /// The places where it would have rules, each with how specific its name for the host is.
+    pub served: BTreeMap<ListenerHost, Rank>,
+    /// What its rules ask for.
+    pub asked: BTreeSet<Asked>,
 }
 
 impl RouteHosts {
@@ -42,11 +47,11 @@ impl RouteHosts {
             let is_covered = host == default || host != name;
             for address in addresses {
                 match id.kind.is_of_requests() {
-                    true if is_covered => {
+                    true => {
                         let at = ListenerHost::deep(port, *address, host.clone());
-                        self.covered.insert(at);
+                        self.serve(&at, &name);
+                        self.covered.extend(is_covered.then_some(at));
                     }
-                    true => {}
                     false => self.sessions.extend(listener.session_place(options, *address, &host)),
                 }
             }
@@ -54,6 +59,20 @@ impl RouteHosts {
                 self.named.insert(host);
             }
         }
+        self.asked = asked_by(id, route);
+    }
+
+    /// Adds a place where a route is served by a name: of several the most specific counts.
+    fn serve(&mut self, at: &ListenerHost, name: &HostPattern) {
+        let rank = self.served.entry(at.clone()).or_default();
+        *rank = specificity(name).max(*rank);
+    }
+}
+
+fn asked_by(id: &ObjectRef, route: &Route) -> BTreeSet<Asked> {
+    match id.kind.is_of_requests() {
+        true => asked(id.kind, &route.spec.rules),
+        false => BTreeSet::new(),
     }
 }
 
@@ -83,13 +102,16 @@ impl<'w> Standing<'w> {
         let default = HostPattern::default_host();
         let mut named = named(&attached, gateways, listeners);
         named.remove(&default);
-        let mut hosts =
-            RouteHosts { named: named.into_iter().cloned().collect(), ..RouteHosts::default() };
+        let (named, asked) = (named.into_iter().cloned().collect(), asked_by(id, route));
+        let mut hosts = RouteHosts { named, asked, ..RouteHosts::default() };
         for spots::Spot { listener, at, name, .. } in spots::spots(&attached, (gateways, listeners))
         {
             match id.kind.is_of_requests() {
-                true if at.host == default || at.host != *name => drop(hosts.covered.insert(at)),
-                true => {}
+                true => {
+                    hosts.serve(&at, name);
+                    let is_covered = at.host == default || at.host != *name;
+                    hosts.covered.extend(is_covered.then_some(at));
+                }
                 false => {
                     hosts.sessions.extend(listener.session_place(options, at.address, &at.host));
                 }
@@ -346,10 +368,15 @@ impl<'w> OwnListeners<'w> {
     }
 }
 
-/// The hosts of a route with these parents alone.
+/// The hosts and matches of a route with these parents alone.
 fn narrowed(route: &Route, parents: impl Iterator<Item = ParentRef>) -> Route {
     let mut narrow = Route { meta: route.meta.clone(), ..Route::default() };
     narrow.spec.parent_refs = parents.collect();
     narrow.spec.hostnames = route.spec.hostnames.clone();
+    let matches = |rule: &HttpRouteRule| HttpRouteRule {
+        matches: rule.matches.clone(),
+        ..HttpRouteRule::default()
+    };
+    narrow.spec.rules = route.spec.rules.iter().map(matches).collect();
     narrow
 }

@@ -3,6 +3,8 @@
 mod matching;
 mod policy;
 
+pub use matching::{Asked, asked};
+
 use super::charge::Charge;
 use super::filter::{self, Refusal};
 use super::policies::{Named, PolicyContent};

@@ -62,6 +62,10 @@ const LISTENER: u64 = 4_000;
 const ATTACHING: u64 = 5_000;
 /// What finding the owner of a place costs, for the review of a route.
 const PLACE_OF_REVIEW: u64 = 4_000;
+/// What reading a match of a route costs, for its review.
+const MATCH_OF_REVIEW: u64 = 10_000;
+/// What looking for a path at one place costs, for the review of a route.
+const PATH_OF_REVIEW: u64 = 1_000;
 /// What a new port of a ListenerSet costs: nginx reloads for it, which everybody's connections feel.
 const RELOAD: u64 = 500_000_000;
 /// What choosing a certificate for a host again costs.

@@ -51,11 +51,13 @@ impl Translator {
             let mut refusals = decided.notes;
             if let ServedFrom::Claims(view) = &decided.served_from
                 && claims.hosts.contains_key(host)
-                && merges
             {
-                let of_host = self.merge_one(host, view);
-                refusals.extend(of_host.refusals.iter().cloned());
-                merged.insert(host.clone(), of_host.notes);
+                let of_host = merges.then(|| self.merge_one(host, view));
+                notes.extend(self.take_rules(host, claims, of_host.as_ref()));
+                if let Some(of_host) = of_host {
+                    refusals.extend(of_host.refusals);
+                    merged.insert(host.clone(), of_host.notes);
+                }
             }
             let about = refusals.into_iter().filter(|(key, _)| *key == claims.key);
             notes.extend(about.map(|(_, note)| note));

@@ -4,7 +4,7 @@ use super::ReviewOutcome;
 use crate::Reviews;
 use crate::Translator;
 use crate::age::Age;
-use crate::gateway::{PlaceOwner, RouteHosts, Standing, covers, is_wide};
+use crate::gateway::{Asked, PlaceOwner, RouteHosts, Standing, asked, covers, is_wide};
 use crate::host::owner::{self, HostOwnership};
 use crate::ingress::Claims;
 use crate::pace::price::Prices;
@@ -47,20 +47,27 @@ impl Translator {
         let change = Change { route, stored, age: &age, kind: id.kind };
         reviews.begin(&id.key.namespace, now);
         let prices = Prices { translator: self, world };
+        let mut unpaid = ReviewOutcome::default();
+        unpaid.warnings.push(too_often(&id.key.namespace));
         if !reviews.charge(prices.of_review(id, &route.spec)) {
-            outcome.warnings.push(too_often(&id.key.namespace));
-            outcome.denial = self.taken_by_name(world, change);
-            return outcome;
+            unpaid.denial = self.taken_by_name(world, change);
+            return unpaid;
         }
         let mut standing = Standing::of(world, &self.options, Some(&self.gateways.left));
-        let new = standing.hosts_of(id, route);
+        let (new, hidden) = (standing.hosts_of(id, route), standing.hosts_behind(id, route));
+        if !reviews.charge(prices.of_paths(&new).saturating_add(prices.of_paths(&hidden))) {
+            unpaid.denial = self.taken_by_name(world, change);
+            return unpaid;
+        }
         outcome.compared = (new.named.len() + new.covered.len() + new.sessions.len()).min(1);
         let mut losses = self.losses(world, &new, &age, id.kind);
         losses.extend(self.taken_beside_sets(world, change));
-        let mut behind = self.losses(world, &standing.hosts_behind(id, route), &age, id.kind);
+        let mut behind = self.losses(world, &hidden, &age, id.kind);
         // What it takes already it has taken long ago: nobody is to be kept from changing an object by what came since.
         if let Some(stored) = stored.filter(|_| !losses.is_empty() || !behind.is_empty()) {
-            let had = standing.hosts_of(id, stored);
+            // Of a rule that was not served it has taken nothing yet.
+            let asked = self.served_of(id);
+            let had = RouteHosts { asked, ..standing.hosts_of(id, stored) };
             let had_behind = standing.hosts_behind(id, stored);
             losses.retain(|loss| !loss.is_in(&had));
             behind.retain(|loss| !loss.is_in(&had) && !loss.is_in(&had_behind));
@@ -87,7 +94,8 @@ impl Translator {
         let wide = hosts.sessions.iter().filter_map(|place| place.host.as_ref());
         let wide: BTreeSet<&HostPattern> = wide.collect();
         let below = wide.into_iter().filter_map(|host| self.sessions_below(host, age, kind));
-        by_name.chain(covered).chain(sessions).chain(below).collect()
+        let rules = self.rules_over(hosts, age, kind);
+        by_name.chain(covered).chain(sessions).chain(below).chain(rules).collect()
     }
 
     /// Why it may not newly write names where there are ListenerSets: which of them have a listener for a host depends on the routes
@@ -132,7 +140,7 @@ impl Translator {
         let Change { route, stored, age, kind } = change;
         let at_same = stored.filter(|old| old.spec.parent_refs == route.spec.parent_refs);
         if at_same.is_some_and(|old| old.spec.hostnames == route.spec.hostnames) {
-            return None;
+            return self.unchecked_paths(world, change, true);
         }
         let names = &route.spec.hostnames;
         let covers = |name: &String| name.starts_with("*.");
@@ -143,7 +151,39 @@ impl Translator {
             ));
         }
         let mut losses = self.losses_of_names(world, change);
-        losses.next().map(|loss| loss.why)
+        let lost = losses.next().map(|loss| loss.why);
+        lost.or_else(|| self.unchecked_paths(world, change, false))
+    }
+
+    /// Why a route may not newly ask for paths where nobody looks whose they are: others have some of its hosts' paths, or may.
+    fn unchecked_paths(
+        &self,
+        world: &World,
+        change: Change<'_>,
+        has_hosts: bool,
+    ) -> Option<String> {
+        let Change { route, age, kind, .. } = change;
+        let prices = Prices { translator: self, world };
+        let counts = kind.is_of_requests() && prices.has_gateway(&age.key, &route.spec);
+        let known = || match has_hosts {
+            true => self.served_of(&ObjectRef::new(kind, age.key.clone())),
+            false => BTreeSet::new(),
+        };
+        if !counts || asked(kind, &route.spec.rules).is_subset(&known()) {
+            return None;
+        }
+        let names = &route.spec.hostnames;
+        let may_have = |name: &String| {
+            let host = HostPattern::parse(name);
+            name.starts_with("*.")
+                || host.is_ok_and(|host| self.has_rules_of_others(&host, &age.key.namespace))
+        };
+        (names.is_empty() || names.iter().any(may_have)).then(|| {
+            format!(
+                "this {kind} may take paths of other namespaces, and {}",
+                too_often(&age.key.namespace)
+            )
+        })
     }
 
     /// Why a route of this age may not name a host: it would be the oldest object on one of another namespace.
@@ -306,9 +346,9 @@ fn too_often(namespace: &str) -> String {
     )
 }
 
-/// A host that another namespace would lose.
+/// A host, or a path of one, that another namespace would lose.
 pub(super) struct Loss {
-    of: Lost,
+    pub(super) of: Lost,
     pub(super) why: String,
 }
 
@@ -319,14 +359,18 @@ impl Loss {
             Lost::Named(host) => hosts.named.contains(host),
             Lost::Covered(at) => hosts.covered.contains(at),
             Lost::Sessions(place) => hosts.sessions.contains(place),
+            Lost::Rule(at, asked) => hosts.served.contains_key(at) && hosts.asked.contains(asked),
             Lost::Below(host) => hosts.sessions.iter().any(|at| at.host.as_ref() == Some(host)),
         }
     }
 }
 
-enum Lost {
+/// What it would lose.
+pub(super) enum Lost {
     Named(HostPattern),
     Covered(ListenerHost),
+    /// What a rule asks for at a place.
+    Rule(ListenerHost, Asked),
     Sessions(SessionPlace),
     /// Sessions of hosts below this one.
     Below(HostPattern),

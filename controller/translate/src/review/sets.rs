@@ -144,14 +144,17 @@ impl Translator {
             let (id, route) = (of.id, of.route);
             let age = Age { created: route.meta.created, key: id.key.clone() };
             let hosts = standing.hosts_of(id, &own.judged(&of));
-            let mut losses = self.losses(world, &hosts, &age, id.kind);
             // Also where another object is in the way of the listener: its owner may remove that unreviewed.
             let behind = own.hosts_of(&standing, &of);
-            losses.extend(self.losses(world, &behind, &age, id.kind));
-            (id.clone(), losses)
+            let price = prices.of_paths(&hosts).saturating_add(prices.of_paths(&behind));
+            let all = [&hosts, &behind].into_iter();
+            reviews.charge(price).then(|| {
+                let losses = all.flat_map(|hosts| self.losses(world, hosts, &age, id.kind));
+                (id.clone(), losses.collect::<Vec<_>>())
+            })
         };
-        let all: Vec<OfRoute> = routes.into_iter().map(of_route).collect();
-        Some(all.into_iter().filter(|(_, losses)| !losses.is_empty()).collect())
+        let all: Option<Vec<OfRoute>> = routes.into_iter().map(of_route).collect();
+        Some(all?.into_iter().filter(|(_, losses)| !losses.is_empty()).collect())
     }
 }
 

@@ -10,6 +10,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 mod owners;
+mod paths;
 mod prices;
 mod routes;
 mod sets;

@@ -9,7 +9,7 @@ use crate::host::owner::ServedFrom;
 use crate::notes::Part;
 use oxigress_core::model::policy::{Policies, PolicyId, TlsPolicy};
 use oxigress_core::model::{
-    BackendId, HostPattern, ListenerHost, Server, SessionPlace, SessionRoute, StreamPort,
+    BackendId, HostPattern, ListenerHost, SessionPlace, SessionRoute, StreamPort,
 };
 use oxigress_core::wire::native::Patch;
 use oxigress_objects::gateway as objects;
@@ -235,13 +235,13 @@ impl Translator {
         let (upserts, removals) = (&mut upsert.listener_servers, &mut remove.listener_servers);
         let servers = std::mem::take(&mut built.servers);
         let gone: Vec<_> = all.keys().filter(|at| !servers.contains_key(at)).cloned().collect();
-        let rules = &mut self.listener_rules;
+        let rules = &mut self.rules;
         for at in &gone {
-            count_rules(rules, &at.host, all.get(at), None);
+            rules.set_listener(at, all.get(at), None);
             put(all, upserts, removals, at, None);
         }
         for (at, server) in servers.into_iter().filter(|(_, server)| server.is_some()) {
-            count_rules(rules, &at.host, all.get(&at), server.as_ref());
+            rules.set_listener(&at, all.get(&at), server.as_ref());
             put(all, upserts, removals, &at, server);
         }
         self.put_sessions(std::mem::take(&mut built.sessions));
@@ -326,30 +326,5 @@ impl Translator {
     /// The listeners of Gateways beside those of TCP and UDP services, which come first.
     pub(super) fn gateway_listeners(&self) -> impl Iterator<Item = (StreamPort, Listener)> {
         self.gateways.opened.iter().map(|(port, listener)| (*port, *listener))
-    }
-}
-
-/// Counts that a host has other rules on one of its ports.
-fn count_rules(
-    all: &mut BTreeMap<HostPattern, BTreeMap<String, usize>>,
-    host: &HostPattern,
-    old: Option<&Server>,
-    new: Option<&Server>,
-) {
-    let by_namespace = all.entry(host.clone()).or_default();
-    for rule in new.into_iter().flat_map(|server| &server.rules) {
-        match by_namespace.get_mut(&rule.origin.namespace) {
-            Some(count) => *count += 1,
-            None => drop(by_namespace.insert(rule.origin.namespace.clone(), 1)),
-        }
-    }
-    for rule in old.into_iter().flat_map(|server| &server.rules) {
-        if let Some(count) = by_namespace.get_mut(&rule.origin.namespace) {
-            *count = count.saturating_sub(1);
-        }
-    }
-    by_namespace.retain(|_, count| *count > 0);
-    if by_namespace.is_empty() {
-        all.remove(host);
     }
 }

@@ -138,6 +138,7 @@ impl Translator {
         self.put_policies(PolicyHolder::Host(host.clone()), merged.policies);
         let Patch { upsert, remove, .. } = &mut self.patch;
         let servers = &mut self.snapshot.servers;
+        self.rules.set_host(host, merged.server.as_ref());
         put(servers, &mut upsert.servers, &mut remove.servers, host, merged.server);
         let (passthrough, to) = (&mut self.snapshot.passthrough, merged.passthrough);
         put(passthrough, &mut upsert.passthrough, &mut remove.passthrough, host, to);

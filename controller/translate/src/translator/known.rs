@@ -1,10 +1,10 @@
 //! What the prices of changes are told from ([`crate::pace::price`]).
 
 use crate::Translator;
-use crate::gateway;
+use crate::gateway::{self, Asked};
 use crate::host::aliases::MAX_COPIED_RULES;
 use oxigress_core::model::HostPattern;
-use oxigress_objects::gateway::ReferenceGrant;
+use oxigress_objects::gateway::{ReferenceGrant, Route};
 use oxigress_objects::ingress::Ingress;
 #[cfg(test)]
 use oxigress_objects::{Changed, World};
@@ -88,6 +88,24 @@ impl Translator {
         self.route_parents.by(object)
     }
 
+    /// A route, as it was last read.
+    pub(crate) fn known_route(&self, id: &ObjectRef) -> Option<&Route> {
+        self.gateway_memo.route(id)
+    }
+
+    /// What the rules of a route ask for that are served.
+    pub(crate) fn served_of(&self, route: &ObjectRef) -> BTreeSet<Asked> {
+        self.gateway_memo.served_of(route)
+    }
+
+    /// Whether another namespace has rules on a host.
+    pub(crate) fn has_rules_of_others(&self, host: &HostPattern, namespace: &Name) -> bool {
+        let mut listeners = self.rules.counts.get(host).into_iter().flat_map(BTreeMap::keys);
+        let is_foreign = |of: &str| *of != **namespace;
+        self.claimants_of(host).any(|of| is_foreign(&of.namespace))
+            || listeners.any(|of| is_foreign(of))
+    }
+
     /// Whether the rules of a route are known.
     pub(crate) fn has_rules_of(&self, route: &ObjectRef) -> bool {
         self.gateway_memo.has_rules_of(route)
@@ -103,13 +121,13 @@ impl Translator {
             let mut parents = text.match_indices('.').filter_map(|(dot, _)| text.get(dot..));
             is_all || hosts.contains(host) || parents.any(|parent| below.contains(parent))
         };
-        let all = self.listener_rules.iter().filter(|(host, _)| is_under(host));
+        let all = self.rules.counts.iter().filter(|(host, _)| is_under(host));
         all.flat_map(|(_, by_namespace)| by_namespace.values()).sum()
     }
 
     /// How many rules listeners have on a host.
     pub(crate) fn rules_at(&self, host: &HostPattern) -> usize {
-        self.listener_rules.get(host).map_or(0, |by_namespace| by_namespace.values().sum())
+        self.rules.counts.get(host).map_or(0, |by_namespace| by_namespace.values().sum())
     }
 
     /// The objects that an Ingress named when it was last read.
@@ -153,7 +171,7 @@ impl Translator {
 
     /// How many rules each namespace has on a host, those of listeners among them.
     fn rules_by_namespace(&self, host: &HostPattern) -> BTreeMap<&str, usize> {
-        let of_listeners = self.listener_rules.get(host).into_iter().flatten();
+        let of_listeners = self.rules.counts.get(host).into_iter().flatten();
         let mut all: BTreeMap<&str, usize> =
             of_listeners.map(|(namespace, count)| (namespace.as_str(), *count)).collect();
         let server = self.snapshot.servers.get(host).into_iter();

@@ -1,11 +1,11 @@
 //! What changes of Gateways and routes cost: the rules that are read, and those of all routes on the hosts that are merged again.
 
 use super::{
-    ATTACHING, BYTE_OF_FILTERS, CERTIFICATE, HOST, INGRESS, LISTENER, NAMED, PLACE,
-    PLACE_OF_REVIEW, Prices, RELOAD, ROUTE_RULE, RULE, bytes_of_policy,
+    ATTACHING, BYTE_OF_FILTERS, CERTIFICATE, HOST, INGRESS, LISTENER, MATCH_OF_REVIEW, NAMED,
+    PATH_OF_REVIEW, PLACE, PLACE_OF_REVIEW, Prices, RELOAD, ROUTE_RULE, RULE, bytes_of_policy,
 };
 use crate::gateway::work::{self, Step};
-use crate::gateway::{self, Admitted, OwnListeners, intersection};
+use crate::gateway::{self, Admitted, OwnListeners, RouteHosts, intersection};
 use oxigress_core::model::HostPattern;
 use oxigress_objects::gateway::{
     BackendTlsPolicy, GatewaySpec, HttpRouteSpec, Listener, ListenerSet, ListenerSetSpec, ParentRef,
@@ -134,7 +134,13 @@ impl Prices<'_> {
         INGRESS
             + LISTENER * self.listeners_read()
             + PLACE_OF_REVIEW * places as u64
+            + price_of_matches(new)
             + self.of_covering(id, places.max(new.hostnames.len()))
+    }
+
+    /// What it costs beside that to look for what its rules ask for, at the places where it would have them.
+    pub(crate) fn of_paths(&self, hosts: &RouteHosts) -> u64 {
+        PATH_OF_REVIEW.saturating_mul(hosts.served.len().saturating_mul(hosts.asked.len()) as u64)
     }
 
     /// What it costs that the hosts that routes name are compared with those of a route of sessions.
@@ -164,7 +170,10 @@ impl Prices<'_> {
         let places = set.places_of_guest(of);
         let places = places.unwrap_or_else(|| self.count_places(&of.id.key, &of.route.spec));
         let places = places.min(MAX_HOSTS);
-        ATTACHING + PLACE_OF_REVIEW * 2 * places as u64 + self.of_covering(of.id, places)
+        ATTACHING
+            + PLACE_OF_REVIEW * 2 * places as u64
+            + price_of_matches(&of.route.spec)
+            + self.of_covering(of.id, places)
     }
 
     /// How many listeners a review looks at.
@@ -360,6 +369,12 @@ fn host_of(listener: &Listener) -> HostPattern {
 fn price_of_authorities(map: &ConfigMap) -> u64 {
     let text = map.data.get("ca.crt").map(String::as_str).unwrap_or_default();
     CERTIFICATE.saturating_mul(text.matches("-----BEGIN ").count() as u64)
+}
+
+/// What reading the matches of a route costs, for a review.
+fn price_of_matches(spec: &HttpRouteSpec) -> u64 {
+    let matches = spec.rules.iter().map(|rule| rule.matches.len().max(1));
+    MATCH_OF_REVIEW.saturating_mul(matches.sum::<usize>() as u64)
 }
 
 /// What reading the rules of a route costs, and making what is served of them.

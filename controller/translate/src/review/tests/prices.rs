@@ -45,6 +45,28 @@ fn a_route_of_many_listeners_is_charged_for_them() {
     assert!((5..100).contains(&count), "{count}");
 }
 
+/// What its rules ask for is looked for at each listener.
+#[test]
+fn a_route_of_many_matches_is_charged_for_them_at_each_of_its_places() {
+    let reviewed = |parents: &str, matches: usize| {
+        let matches: Vec<_> =
+            (0..matches).map(|n| format!("{{ path: {{ value: /{n} }} }}")).collect();
+        let route = format!(
+            "apiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\nmetadata: {{ name: r, namespace: a }}\n\
+             spec: {{ parentRefs: [{parents}], rules: [{{ matches: [{}] }}] }}",
+            matches.join(", ")
+        );
+        let all = objects(&route);
+        let [(id, Object::Route(route))] = &all[..] else { panic!("{all:?}") };
+        let fixture = Fixture::new("", &gateways(1));
+        let is_whole = |_: &usize| fixture.review_route(id, route).warnings.is_empty();
+        (0..450).take_while(is_whole).count()
+    };
+    assert!((30..65).contains(&reviewed("{ name: web0 }", 500)), "32 ms for 64 listeners");
+    let at_one = reviewed("{ name: web0, sectionName: l1 }", 500);
+    assert!((250..449).contains(&at_one), "{at_one}: reading 500 matches");
+}
+
 /// Prints what a review takes beside what is charged: `cargo test --release -- --ignored --nocapture`.
 #[test]
 #[ignore = "measures"]

@@ -109,7 +109,7 @@ fn hostless(namespace: &str, year: u16, parent: &str) -> String {
     )
 }
 
-fn denial(fixture: &Fixture, route: &str) -> Option<String> {
+pub(super) fn denial(fixture: &Fixture, route: &str) -> Option<String> {
     let all = objects(route);
     let [(id, Object::Route(route))] = &all[..] else { panic!("{all:?}") };
     fixture.review_route(id, route).denial
