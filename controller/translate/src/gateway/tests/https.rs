@@ -143,7 +143,7 @@ fn a_bundle_of_the_cluster_needs_no_grant_and_its_changes_are_taken_over() {
             let tls = policies.proxy.as_ref().and_then(|proxy| proxy.tls.as_ref());
             tls.is_some_and(|tls| tls.authorities.is_some())
         };
-        let spoken = snapshot.policies.values().any(|policies| trusts(policies));
+        let spoken = snapshot.policies.values().any(trusts);
         (is_open, spoken, snapshot.bundles.len())
     };
     assert_eq!(seen(&bench), (false, false, 0));
