@@ -109,12 +109,15 @@ fn carry_out<'g>(
         endpoints.map_or_else(EndpointSetRef::default, |endpoints| endpoints.endpoint_set(guard));
     let (captures, error) = (route.captures.as_deref(), route.error.unwrap_or_default());
     let kept = NewRoute { policies, captures, names, endpoint_set, error };
-    if !request.set_route(kept) || !edit(request, &decision.edits) {
+    if !request.set_route(kept) {
         return Answer::Respond(500);
     }
     if let Some(variables) = decision.edits.variables.take()
         && !request.keep_variables(*variables)
     {
+        return Answer::Respond(500);
+    }
+    if !edit(request, &decision.edits) {
         return Answer::Respond(500);
     }
     if let Some(policies) = request.policies()
@@ -143,13 +146,20 @@ fn edit(request: &Request<'_>, edits: &Edits) -> bool {
     if edits.forgets_session {
         request.forget_session();
     }
+    let uri = edits.uri.as_ref();
+    if !uri.is_none_or(|(path, args)| request.set_uri(path, args)) {
+        return false;
+    }
+    // Before all that looks at them: what is asked of an auth server, kept under a key and sent to an endpoint is one request. What
+    // the gateway says itself comes after it.
+    if let Some(policies) = request.policies() {
+        request.change_headers(&policies.source.input_edits);
+    }
     for (name, value) in &edits.request {
         // One that would end the header's line is not sent, nor is the client's.
         request.set_header(name.as_bytes(), value);
     }
-    let uri = edits.uri.as_ref();
     let mut headers =
         edits.response.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes()));
     headers.all(|(name, value)| request.add_response_header(name, value))
-        && uri.is_none_or(|(path, args)| request.set_uri(path, args))
 }

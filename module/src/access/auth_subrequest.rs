@@ -15,7 +15,6 @@ use crate::route;
 use nginx::{Code, Ended, Kind};
 use oxigress_core::decision::Variable;
 use oxigress_core::http::header;
-use oxigress_core::http::input::is_about;
 use oxigress_core::own_server::OwnServer;
 use oxigress_core::policy::access::Answer;
 use oxigress_core::policy::auth;
@@ -172,18 +171,10 @@ fn write_headers(
     auth.call.set(call.as_ref().map(|(place, _)| *place));
     let context = call.map(|(_, headers)| headers).into_iter().flatten();
     let context: Vec<_> = context.map(|(name, value)| (name.as_bytes(), value)).collect();
-    let mut own: Vec<_> = context.into_iter().chain(own).collect();
-    let edits = request.policies().map_or(&[][..], |policies| &policies.source.input_edits);
-    for (name, value) in request.changed_headers(edits) {
-        if auth::is_passed(name) && !own.iter().any(|(own, _)| header::is_alike(own, name)) {
-            own.push((name, value));
-        }
-    }
+    let own: Vec<_> = context.into_iter().chain(own).collect();
     for element in request.nginx().headers() {
         let name = element.name();
-        let is_own = own.iter().any(|(own, _)| header::is_alike(own, name));
-        let is_removed = edits.iter().any(|edit| edit.prefix().is_some() && is_about(edit, name));
-        if auth::is_passed(name) && !is_own && !is_removed {
+        if auth::is_passed(name) && !own.iter().any(|(own, _)| header::is_alike(own, name)) {
             subrequest.pass_header(element)?;
         }
     }

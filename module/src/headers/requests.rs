@@ -9,7 +9,6 @@ use std::borrow::Cow;
 
 /// Writes the policies' headers into a request that is about to be passed on.
 pub fn prepare(request: &Request<'_>, policies: &Policies) {
-    request.change_headers(&policies.input_edits);
     for header in &policies.request_headers {
         // One that turns out to have a line break is not sent, and the client's own is gone.
         let value = template::expand(header.value.parts(), request).unwrap_or_default();

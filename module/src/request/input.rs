@@ -1,4 +1,4 @@
-//! A client's headers, as policies change them before an endpoint or an auth server sees them.
+//! A client's headers, as policies change them at the end of REWRITE, before anything else looks at them.
 
 use crate::request::Request;
 use oxigress_core::http::input::is_about;
@@ -15,24 +15,6 @@ impl Request<'_> {
                 self.set_header(edit.name.as_str().as_bytes(), &self.input(edit));
             }
         }
-    }
-
-    /// The headers that the changes make, for an auth server: it is asked before they are carried out. Empty: there is none.
-    pub fn changed_headers<'e>(&self, edits: &'e [InputEdit]) -> Vec<(&'e [u8], Vec<u8>)> {
-        let mut all: Vec<(&[u8], Vec<u8>)> = Vec::new();
-        for edit in edits {
-            let known = all.iter().find(|(name, _)| is_about(edit, name));
-            let is_there =
-                known.map_or_else(|| self.has_input(edit), |(_, value)| !value.is_empty());
-            if edit.replaces_only && !is_there {
-                continue;
-            }
-            all.retain(|(name, _)| !is_about(edit, name));
-            if edit.prefix().is_none() {
-                all.push((edit.name.as_str().as_bytes(), self.input(edit)));
-            }
-        }
-        all
     }
 
     fn has_input(&self, edit: &InputEdit) -> bool {

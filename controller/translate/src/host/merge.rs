@@ -359,7 +359,7 @@ impl<'a> Merge<'a> {
             let closer = winner.closer.or(winner.by.is_closed().then_some(winner.by));
             let policies = match closer.is_some() {
                 true => denied.clone(),
-                false => server.inherited(&winner.policies),
+                false => server.inherited(&winner.by.key, &winner.policies),
             };
             let id = ids.of(&policies);
             self.take_policies(winner, id.as_ref(), policies);

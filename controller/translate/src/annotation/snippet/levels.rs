@@ -7,9 +7,11 @@ use oxigress_settings::key::How;
 use oxigress_settings::keys;
 
 /// What stands in place of directives whose names are not those of keys.
-const REMEDIES: [(&str, &str); 36] = [
+const REMEDIES: [(&str, &str); 38] = [
+    ("allow", "TCP and UDP services stay open to all: use a NetworkPolicy"),
     ("access_log", "use the keys http-access-log-path and access-log-params"),
     ("client_max_body_size", "use the key proxy-body-size"),
+    ("deny", "TCP and UDP services stay open to all: use a NetworkPolicy"),
     ("env", "nothing here reads the environment: remove it"),
     ("error_log", "use the keys error-log-path and error-log-level"),
     ("events", "use the key max-worker-connections"),
@@ -46,19 +48,46 @@ const REMEDIES: [(&str, &str); 36] = [
     ("worker_rlimit_nofile", "use the key max-worker-open-files"),
 ];
 
-/// Directives of the http level that keep nobody out by themselves: blocks that define something, and tables' sizes.
-const DEFINITIONS: [&str; 12] = [
+/// Directives of the http level that keep nobody out by themselves: what defines something, and how nginx works.
+const DEFINITIONS: [&str; 39] = [
+    "aio",
+    "aio_write",
+    "client_body_temp_path",
+    "directio",
     "env",
     "geo",
+    "init_by_lua_block",
+    "init_worker_by_lua_block",
+    "limit_conn_log_level",
+    "limit_conn_status",
     "limit_conn_zone",
+    "limit_req_log_level",
+    "limit_req_status",
     "limit_req_zone",
     "log_format",
+    "lua_package_cpath",
+    "lua_package_path",
+    "lua_shared_dict",
     "map",
+    "merge_slashes",
+    "open_file_cache",
+    "open_file_cache_valid",
+    "output_buffers",
+    "postpone_output",
     "proxy_cache_path",
+    "proxy_temp_path",
+    "real_ip_recursive",
+    "reset_timedout_connection",
     "resolver",
     "resolver_timeout",
+    "sendfile",
     "server",
     "split_clients",
+    "ssl_buffer_size",
+    "ssl_session_cache",
+    "ssl_session_timeout",
+    "tcp_nodelay",
+    "tcp_nopush",
     "upstream",
 ];
 

@@ -13,7 +13,9 @@ use crate::patterns::Compiler;
 use crate::patterns::snippets::place_words;
 use crate::shared_policies::id_of;
 use oxigress_core::model::policy::script::{Answer, Location, Place, Script, ScriptPattern, Step};
-use oxigress_core::model::policy::{Access, EditAction, Policies, PolicyId, Proxy, ResponseEdit};
+use oxigress_core::model::policy::{
+    Access, EditAction, InputEdit, Policies, PolicyId, Proxy, ResponseEdit,
+};
 use oxigress_core::model::shorten;
 use oxigress_settings::grammar::directives::Directive;
 use std::collections::BTreeMap;
@@ -38,6 +40,16 @@ pub struct ServerSnippet {
     locations: BTreeMap<PolicyId, Arc<Policies>>,
     /// Some of it may keep somebody out.
     pub protects: bool,
+}
+
+impl ServerSnippet {
+    /// What paths of other namespaces have of it: it takes headers of clients away and sets none. One that it sets would answer
+    /// their auth servers and endpoints in their clients' place.
+    pub fn for_guests(&self) -> Self {
+        let mut own = self.clone();
+        own.lists.input_edits.retain(InputEdit::is_removal);
+        own
+    }
 }
 
 /// Whose server-snippet is read.

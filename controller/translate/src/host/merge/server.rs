@@ -13,27 +13,35 @@ use std::sync::Arc;
 /// The server-snippet of the oldest Ingress of the host's owner that has one.
 pub(super) struct OfServer<'a> {
     snippet: Option<(&'a Key, Arc<ServerSnippet>)>,
+    /// What paths of other namespaces have of it.
+    of_guests: Option<ServerSnippet>,
     common: &'a Common,
-    /// By address, as rules share their policies.
-    known: BTreeMap<*const Policies, (Arc<Policies>, Arc<Policies>)>,
+    /// By address, as rules share their policies, for guests and others.
+    known: BTreeMap<(*const Policies, bool), (Arc<Policies>, Arc<Policies>)>,
 }
 
 impl<'a> OfServer<'a> {
     pub fn new(owner: &Owner<'a>, common: &'a Common) -> Self {
         let mut all = owner.settings();
         let snippet = all.find_map(|(by, settings)| Some((&by.key, settings.server.clone()?)));
-        OfServer { snippet, common, known: BTreeMap::new() }
+        let of_guests = snippet.as_ref().map(|(_, snippet)| snippet.for_guests());
+        OfServer { snippet, of_guests, common, known: BTreeMap::new() }
     }
 
-    /// The policies of a path with what it inherits.
-    pub fn inherited(&mut self, own: &Arc<Policies>) -> Arc<Policies> {
+    /// The policies of an Ingress's path with what it inherits.
+    pub fn inherited(&mut self, by: &Key, own: &Arc<Policies>) -> Arc<Policies> {
         if self.snippet.is_none() && self.common.is_silent() {
             return own.clone();
         }
-        let known = self.known.entry(Arc::as_ptr(own));
+        let is_guest =
+            self.snippet.as_ref().is_some_and(|(owner, _)| owner.namespace != by.namespace);
+        let known = self.known.entry((Arc::as_ptr(own), is_guest));
         // The own ones stay, so that no others get their address.
         let (_, inherited) = known.or_insert_with(|| {
-            let host = self.snippet.as_ref().map(|(_, snippet)| &**snippet);
+            let host = match is_guest {
+                true => self.of_guests.as_ref(),
+                false => self.snippet.as_ref().map(|(_, snippet)| &**snippet),
+            };
             let all = self.common.of_path(own, host);
             (own.clone(), all.map_or_else(|| own.clone(), Arc::new))
         });

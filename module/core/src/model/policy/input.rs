@@ -26,8 +26,13 @@ fn is_empty(template: &Template) -> bool {
 }
 
 impl InputEdit {
+    /// Whether it takes headers away, and sets none.
+    pub fn is_removal(&self) -> bool {
+        is_empty(&self.value)
+    }
+
     /// The beginning of the names that are taken away; `None`: the name is that of one header.
     pub fn prefix(&self) -> Option<&str> {
-        self.name.as_str().strip_suffix('*').filter(|_| is_empty(&self.value))
+        self.name.as_str().strip_suffix('*').filter(|_| self.is_removal())
     }
 }
