@@ -49,6 +49,13 @@ pub struct ConfigMap {
     pub data: BTreeMap<String, String>,
 }
 
+impl ConfigMap {
+    /// The bytes of its names and values.
+    pub fn bytes(&self) -> usize {
+        self.data.iter().map(|(name, text)| name.len() + text.len()).sum()
+    }
+}
+
 /// A Namespace, as far as selectors read it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Namespace {

@@ -282,6 +282,9 @@ impl Kubernetes {
                     if subject.kind.is_of_gateway_api() {
                         let what_follows = match subject.kind {
                             Kind::Policy => "rules of routes that name a Policy answer 500",
+                            Kind::ClusterTrustBundle => {
+                                "what names a ClusterTrustBundle for authorities is closed"
+                            }
                             _ => "nothing of the Gateway API is served",
                         };
                         tracing::info!(

@@ -57,7 +57,7 @@ pub use rank::{Rank, excludes};
 pub use review::{Admitted, NewListeners, OfSet, OwnListeners, RouteHosts, Standing};
 pub use route::{Asked, asked};
 pub use state::Home;
-pub use target::protocol_of;
+pub use target::{is_watched, protocol_of};
 pub use tls_policy::{authorities_of, count_authorities, services};
 
 use crate::Options;

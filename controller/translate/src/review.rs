@@ -126,7 +126,7 @@ impl Translator {
         if !is_uuid(uid) {
             return Err(format!("metadata.uid: {:?} is not a UUID", shorten(uid)));
         }
-        self.check_settings(ingress).and_then(|()| self.check_paths(key, ingress))?;
+        self.check_settings(ingress).and_then(|()| self.check_paths(world, key, ingress))?;
         let parsed = self.read_candidate(world, (key, ingress), reviews, now);
         let merging = Prices { translator: self, world }.of_merging(key, ingress);
         if merging > 0 {

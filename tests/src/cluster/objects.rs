@@ -5,7 +5,7 @@ use crate::wait::block_on;
 use anyhow::{Context, Result};
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
 use kube::core::{GroupVersionKind, TypeMeta};
-use kube::discovery::{ApiResource, Discovery, Scope};
+use kube::discovery::{ApiGroup, ApiResource, Discovery, Scope};
 use serde_json::{Value, json};
 
 /// The owner of fields that tests set.
@@ -101,7 +101,14 @@ impl Cluster {
     fn find_kind(&self, kind: &str) -> Result<(ApiResource, Scope)> {
         let found = self.resource(|all| {
             let mut groups = all.groups_alphabetical().into_iter();
-            groups.find_map(|group| group.recommended_kind(kind)).map(|(r, is)| (r, is.scope))
+            // A kind may be of another version than the rest of its group.
+            let of_any_version = |group: &ApiGroup| {
+                let all = group.versions().flat_map(|version| group.versioned_resources(version));
+                all.into_iter().find(|(resource, _)| resource.kind == kind)
+            };
+            let find =
+                |group: &ApiGroup| group.recommended_kind(kind).or_else(|| of_any_version(group));
+            groups.find_map(find).map(|(resource, is)| (resource, is.scope))
         });
         found.with_context(|| format!("the API server knows no {kind}"))
     }

@@ -1,10 +1,14 @@
 //! What the Ingresses of each namespace come to together, and which of them are beyond a limit: the newest ones, so that the
 //! others are not touched.
+//!
+//! Cost:    a change costs as much as there are Ingresses that turn by it, however many are beyond the limit.
 
 use crate::age::Age;
-use oxigress_objects::ingress::Ingress;
 use oxigress_objects::{Key, Name};
 use std::collections::{BTreeMap, BTreeSet};
+
+/// When an Ingress was made, and what it comes to.
+pub type Item = (i64, u64);
 
 /// What the Ingresses of each namespace come to.
 #[derive(Debug, Default)]
@@ -16,35 +20,34 @@ pub struct Stock {
 struct Namespace {
     sizes: BTreeMap<Age, u64>,
     created: BTreeMap<Key, i64>,
-    /// The sum of the sizes.
-    total: u64,
-    over: BTreeSet<Key>,
+    /// The oldest that is beyond the limit, with all newer ones; `None`: none is.
+    first_over: Option<Age>,
+    /// The sum of the sizes of those before it.
+    taken: u64,
 }
 
 impl Stock {
-    /// Takes note of changed Ingresses, `None` for one that does not count; answers which are over the limit since, or no more.
+    /// Takes note of changed Ingresses, `None` for one that does not count; answers which others are over the limit since, or no
+    /// more.
     pub fn update<'c>(
         &mut self,
         limit: u64,
-        changed: impl IntoIterator<Item = (&'c Key, Option<&'c Ingress>)>,
-        size_of: impl Fn(&Ingress) -> u64,
+        changed: impl IntoIterator<Item = (&'c Key, Option<Item>)>,
     ) -> BTreeSet<Key> {
         let mut touched = BTreeSet::new();
-        for (key, ingress) in changed {
-            let size = ingress.map_or(0, &size_of);
+        for (key, item) in changed {
+            let (created, size) = item.unwrap_or_default();
             if size == 0 && !self.namespaces.contains_key(&key.namespace) {
                 continue;
             }
             let namespace = self.namespaces.entry(key.namespace.clone()).or_default();
-            namespace.set(key, ingress.map_or(0, |ingress| ingress.created), size);
+            namespace.set(key, created, size);
             touched.insert(&key.namespace);
         }
         let mut turned = BTreeSet::new();
         for name in touched {
             let Some(namespace) = self.namespaces.get_mut(name) else { continue };
-            let over = namespace.over_limit(limit);
-            turned.extend(over.symmetric_difference(&namespace.over).cloned());
-            namespace.over = over;
+            namespace.settle(limit, &mut turned);
             if namespace.created.is_empty() {
                 self.namespaces.remove(name);
             }
@@ -54,16 +57,31 @@ impl Stock {
 
     /// Whether an Ingress is beyond the limit.
     pub fn is_over(&self, key: &Key) -> bool {
-        self.namespaces.get(&key.namespace).is_some_and(|namespace| namespace.over.contains(key))
+        self.namespaces.get(&key.namespace).is_some_and(|namespace| {
+            let age = namespace.age_of(key);
+            age.is_some_and(|age| namespace.is_over(&age))
+        })
+    }
+
+    /// What an Ingress was last counted as.
+    pub fn item(&self, key: &Key) -> Option<Item> {
+        let namespace = self.namespaces.get(&key.namespace)?;
+        Some((*namespace.created.get(key)?, namespace.size_of(key)))
     }
 
     /// Whether a candidate of this size would be, in the place of its older self.
-    pub fn would_be_over(&self, limit: u64, key: &Key, created: i64, size: u64) -> bool {
+    pub fn would_be_over(&self, limit: u64, key: &Key, (created, size): Item) -> bool {
         let Some(namespace) = self.namespaces.get(&key.namespace) else { return size > limit };
         let age = Age { created, key: key.clone() };
         let older = namespace.sizes.range(..age).filter(|(other, _)| other.key != *key);
         let taken = older.map(|(_, size)| *size).fold(size, u64::saturating_add);
         taken > limit
+    }
+
+    /// Which others would be over the limit, or no more, if an Ingress came to this.
+    pub fn would_turn(&self, limit: u64, key: &Key, item: Option<Item>) -> BTreeSet<&Key> {
+        let namespace = self.namespaces.get(&key.namespace);
+        namespace.map_or_else(BTreeSet::new, |namespace| namespace.would_turn(limit, key, item))
     }
 
     /// Whether nothing is counted.
@@ -74,27 +92,170 @@ impl Stock {
 }
 
 impl Namespace {
+    fn age_of(&self, key: &Key) -> Option<Age> {
+        self.created.get(key).map(|created| Age { created: *created, key: key.clone() })
+    }
+
+    fn is_over(&self, age: &Age) -> bool {
+        self.first_over.as_ref().is_some_and(|first| age >= first)
+    }
+
+    fn size_of(&self, key: &Key) -> u64 {
+        let age = self.age_of(key);
+        age.and_then(|age| self.sizes.get(&age).copied()).unwrap_or_default()
+    }
+
+    fn after(&self, age: &Age) -> Option<Age> {
+        let mut newer = self.sizes.range(age..).map(|(age, _)| age);
+        newer.find(|other| *other != age).cloned()
+    }
+
     fn set(&mut self, key: &Key, created: i64, size: u64) {
-        if let Some(created) = self.created.remove(key) {
-            let age = Age { created, key: key.clone() };
-            self.total -= self.sizes.remove(&age).unwrap_or_default();
+        if let Some(age) = self.age_of(key) {
+            if self.first_over.as_ref() == Some(&age) {
+                self.first_over = self.after(&age);
+            } else if !self.is_over(&age) {
+                self.taken -= self.size_of(key);
+            }
+            self.created.remove(key);
+            self.sizes.remove(&age);
         }
         if size > 0 {
+            let age = Age { created, key: key.clone() };
+            if !self.is_over(&age) {
+                self.taken += size;
+            }
             self.created.insert(key.clone(), created);
-            self.sizes.insert(Age { created, key: key.clone() }, size);
-            self.total += size;
+            self.sizes.insert(age, size);
         }
     }
 
-    fn over_limit(&self, limit: u64) -> BTreeSet<Key> {
-        if self.total <= limit {
-            return BTreeSet::new();
+    /// Moves the limit to where it is now; what it passes has turned.
+    fn settle(&mut self, limit: u64, turned: &mut BTreeSet<Key>) {
+        while self.taken > limit {
+            let last = match &self.first_over {
+                Some(first) => self.sizes.range(..first).next_back(),
+                None => self.sizes.iter().next_back(),
+            };
+            let Some((age, size)) = last.map(|(age, size)| (age.clone(), *size)) else { return };
+            self.taken -= size;
+            turned.insert(age.key.clone());
+            self.first_over = Some(age);
         }
+        while let Some(first) = self.first_over.take() {
+            let size = self.sizes.get(&first).copied().unwrap_or_default();
+            if self.taken + size > limit {
+                self.first_over = Some(first);
+                return;
+            }
+            self.taken += size;
+            self.first_over = self.after(&first);
+            turned.insert(first.key);
+        }
+    }
+
+    /// As [`Self::set`] and [`Self::settle`], without either.
+    fn would_turn(&self, limit: u64, key: &Key, item: Option<Item>) -> BTreeSet<&Key> {
+        let mut turned = BTreeSet::new();
+        let mut taken = self.taken;
+        if self.age_of(key).is_some_and(|age| !self.is_over(&age)) {
+            taken -= self.size_of(key);
+        }
+        let (created, size) = item.unwrap_or_default();
+        let mut own = Some(Age { created, key: key.clone() }).filter(|_| size > 0);
+        if own.as_ref().is_some_and(|age| !self.is_over(age)) {
+            taken += size;
+            let older = match &self.first_over {
+                Some(first) => self.sizes.range(..first),
+                None => self.sizes.range::<Age, _>(..),
+            };
+            for (age, other) in older.rev().filter(|(age, _)| age.key != *key) {
+                if taken > limit && own.take_if(|own| *own > *age).is_some() {
+                    taken -= size;
+                }
+                if taken <= limit {
+                    break;
+                }
+                taken -= other;
+                turned.insert(&age.key);
+            }
+            // Whatever is newer than what is over is so too.
+            if taken > limit || own.take().is_none() || !turned.is_empty() {
+                return turned;
+            }
+        }
+        let Some(first) = &self.first_over else { return turned };
+        for (age, other) in self.sizes.range(first..).filter(|(age, _)| age.key != *key) {
+            if own.take_if(|own| *own < *age).is_some() {
+                taken += size;
+            }
+            taken += other;
+            if taken > limit {
+                break;
+            }
+            turned.insert(&age.key);
+        }
+        turned
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::collection::vec;
+    use proptest::option;
+    use proptest::prelude::*;
+
+    const LIMIT: u64 = 20;
+
+    /// Those beyond the limit, told from the beginning.
+    fn over(all: &BTreeMap<Key, Item>) -> BTreeSet<Key> {
+        let mut by_age: Vec<_> = all.iter().collect();
+        by_age.sort_by_key(|(key, (created, _))| (*created, (*key).clone()));
         let mut sum = 0;
-        let newest = self.sizes.iter().skip_while(|(_, size)| {
-            sum += **size;
-            sum <= limit
+        let newest = by_age.into_iter().skip_while(|(_, (_, size))| {
+            sum += size;
+            sum <= LIMIT
         });
-        newest.map(|(age, _)| age.key.clone()).collect()
+        newest.map(|(key, _)| key.clone()).collect()
+    }
+
+    /// Makes a step, and looks that who turns is told before and after.
+    fn step(
+        (stock, all): (&mut Stock, &mut BTreeMap<Key, Item>),
+        key: &Key,
+        item: Option<Item>,
+    ) -> Result<(), TestCaseError> {
+        let before = over(all);
+        let told: BTreeSet<Key> = stock.would_turn(LIMIT, key, item).into_iter().cloned().collect();
+        let mut turned = stock.update(LIMIT, [(key, item)]);
+        match item {
+            Some(item) => drop(all.insert(key.clone(), item)),
+            None => drop(all.remove(key)),
+        }
+        let after = over(all);
+        let mut expected: BTreeSet<Key> = before.symmetric_difference(&after).cloned().collect();
+        turned.remove(key);
+        expected.remove(key);
+        prop_assert_eq!(&turned, &expected);
+        prop_assert_eq!(&told, &expected);
+        for other in all.keys() {
+            prop_assert_eq!(stock.is_over(other), after.contains(other));
+        }
+        prop_assert_eq!(stock.is_empty(), all.is_empty());
+        Ok(())
+    }
+
+    proptest! {
+        #[test]
+        fn the_newest_are_over_and_who_turns_is_told_before_and_after(
+            steps in vec((0..8_usize, option::weighted(0.8, (0..6_i64, 0..9_u64))), 1..40),
+        ) {
+            let (mut stock, mut all) = (Stock::default(), BTreeMap::new());
+            for (number, item) in steps {
+                let key = Key::new("n", format!("i{number}"));
+                step((&mut stock, &mut all), &key, item.filter(|(_, size)| *size > 0))?;
+            }
+        }
     }
 }

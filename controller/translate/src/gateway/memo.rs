@@ -33,6 +33,8 @@ pub struct Memo {
     routes: BTreeMap<ObjectRef, KnownRoute>,
     /// What routes ask for, also those that are not read.
     asks: BTreeMap<ObjectRef, (Arc<Route>, Arc<Ask>)>,
+    /// The Policies that they name.
+    asked: BTreeSet<Key>,
     /// By which routes may refer to other namespaces.
     grants: Objects<ReferenceGrant>,
     changed_grants: ChangedGrants,
@@ -192,20 +194,15 @@ impl Memo {
         let known = old.asks.remove(id).filter(|(of, _)| Arc::ptr_eq(of, route));
         let now = known.unwrap_or_else(|| (route.clone(), Arc::new(Ask::of(route))));
         let ask = now.1.clone();
+        let policies = ask.policies().map(|name| Key::new(&id.key.namespace, name));
+        self.asked.extend(policies);
         self.asks.insert(id.clone(), now);
         ask
     }
 
     /// Whether a route at our Gateways asks for a Policy, which it may have no room for.
     pub fn asks_for(&self, policy: &Key) -> bool {
-        let of_kind = |kind| {
-            let first = ObjectRef::new(kind, Key::new(&policy.namespace, ""));
-            let all = self.asks.range(first..);
-            let mut own = all
-                .take_while(move |(id, _)| id.kind == kind && id.key.namespace == policy.namespace);
-            own.any(|(_, (_, ask))| ask.names(&policy.name))
-        };
-        Kind::ROUTES.into_iter().any(of_kind)
+        self.asked.contains(policy)
     }
 
     /// The routes that are read again when a Service changes.

@@ -70,13 +70,8 @@ impl Ask {
         Ask { filter_bytes: route.spec.count_filter_bytes(), policies }
     }
 
-    /// Whether it names a Policy.
-    pub fn names(&self, policy: &str) -> bool {
-        self.policies.contains_key(policy)
-    }
-
     /// The names of its Policies.
-    fn policies(&self) -> impl Iterator<Item = &String> {
+    pub fn policies(&self) -> impl Iterator<Item = &String> {
         self.policies.keys()
     }
 

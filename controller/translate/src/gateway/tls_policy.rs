@@ -288,7 +288,10 @@ pub fn authorities_in(
     id: &ObjectRef,
     (old, known): (&Authorities, &mut Authorities),
 ) -> Result<Named, String> {
-    let source = Source::of(world, id).ok_or("does not exist")?;
+    let source = Source::of(world, id).ok_or(match id.kind {
+        Kind::ClusterTrustBundle => "does not exist, or the controller may not list those",
+        _ => "does not exist",
+    })?;
     let (field, text) = source.field();
     if text.is_empty() {
         return Err(format!("has no {field}"));

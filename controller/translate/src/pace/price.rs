@@ -14,12 +14,12 @@
 //!          Of a Service, and of what leads to one newly, the endpoints that are read, sent and written again: [`endpoints`].
 //! Exempt:  what is the operator's: classes, Namespaces, the objects that flags and the main ConfigMap name.
 
+mod bytes;
 pub mod endpoints;
 mod gateways;
 mod removals;
 
 use crate::Translator;
-use crate::annotation::snippet::MOST_BYTES_OF_LOCATIONS;
 use crate::ingress::class;
 use crate::patterns::{Meaning, budget};
 use oxigress_core::model::{HostPattern, ValueMatch, ValuePattern};
@@ -43,7 +43,7 @@ const BYTE_OF_LISTS: u64 = 20;
 /// What reading an Ingress again costs beside its paths.
 const INGRESS: u64 = 60_000;
 /// What reading a path again costs.
-const PATH: u64 = 5_000;
+pub const PATH: u64 = 5_000;
 /// What merging a rule costs that the Ingress did not have itself.
 const RULE: u64 = 5_000;
 /// What a byte of an object costs each time that an Ingress takes it over.
@@ -121,7 +121,7 @@ impl<'a> Prices<'a> {
                 self.translator.statuses().is_empty()
             }
             Object::ListenerSet(new) => !self.has_parent(key, new),
-            Object::Policy(_) => self.translator.routes_with(key).next().is_none(),
+            Object::Policy(_) => !self.translator.asks_for(key),
             Object::ConfigMap(_)
             | Object::EndpointSlice(_)
             | Object::Secret(_)
@@ -157,18 +157,41 @@ impl<'a> Prices<'a> {
             Object::Service(_) => {
                 is_named || known.routes_of(key).next().is_some() || !self.is_without_backends(key)
             }
-            Object::ConfigMap(_) => is_named || self.policies_with(key).next().is_some(),
+            Object::ConfigMap(_) => {
+                is_named || self.policies_with(key).next().is_some() || self.is_of_clients(key)
+            }
             _ => is_named,
         }
     }
 
     /// What telling the price costs, which is what reading costs, and merging what is on the same hosts.
     pub fn of_reading(&self, id: &ObjectRef, object: &Object) -> Price {
-        let (hosts, but) = match object {
-            Object::Ingress(new) => (self.hosts_changed_by(&id.key, new), Some(&id.key)),
-            _ => (self.hosts_of_readers(id), None),
-        };
-        self.with_rules_on(&hosts, but, self.of_object(id, object), &id.key.namespace)
+        let own = self.of_object(id, object);
+        match object {
+            Object::Ingress(new) => {
+                let hosts = self.hosts_changed_by(&id.key, new);
+                self.with_turned(&id.key, Some(new), hosts, own)
+            }
+            _ => self.with_rules_on(&self.hosts_of_readers(id), None, own, &id.key.namespace),
+        }
+    }
+
+    /// What a changed Ingress costs, for which hosts are merged again, and what others cost that are read with it: there is room
+    /// for them no longer, or again.
+    fn with_turned(
+        &self,
+        key: &Key,
+        new: Option<&Ingress>,
+        mut hosts: BTreeSet<HostPattern>,
+        mut own: u64,
+    ) -> Price {
+        for other in self.translator.turned_by(self.world, key, new) {
+            let Some(ingress) = self.world.ingresses.get(other) else { continue };
+            let paths: usize = ingress.rules.iter().map(|rule| rule.paths.len()).sum();
+            own = own.saturating_add(INGRESS + PATH * paths as u64);
+            hosts.extend(self.translator.hosts_named_by(other, ingress));
+        }
+        self.with_rules_on(&hosts, Some(key), own, &key.namespace)
     }
 
     /// What something costs for which hosts are merged again, but what one Ingress has there.
@@ -203,8 +226,7 @@ impl<'a> Prices<'a> {
                 self.price_of_lists(&id.key, new).saturating_add(rest)
             }
             Object::ConfigMap(new) => {
-                let texts = new.data.iter().map(|(name, text)| name.len() + text.len());
-                let bytes = texts.sum::<usize>() as u64;
+                let bytes = new.bytes() as u64;
                 let own = self.of_readers(id, bytes).saturating_add(self.of_named(id, bytes));
                 own.saturating_add(self.of_authorities(&id.key, new))
             }
@@ -395,57 +417,6 @@ impl<'a> Prices<'a> {
         let world = self.world;
         let all = self.translator.readers_of(id);
         all.filter_map(|key| Some((key, world.ingresses.get(key)?.as_ref())))
-    }
-
-    /// The bytes of the Secrets and ConfigMaps that an Ingress named when it was last read, or that one of its annotations
-    /// has the name of now.
-    fn bytes_named(&self, key: &Key, new: &Ingress) -> u64 {
-        let old = self.translator.objects_of(key).cloned();
-        let new = new.annotations.iter().filter(|(name, _)| name.starts_with(self.prefix()));
-        let new = new.flat_map(|(_, text)| {
-            let text = text.trim();
-            let (namespace, name) = text.split_once('/').unwrap_or((&key.namespace, text));
-            let named = Key::new(namespace, name);
-            [Kind::Secret, Kind::ConfigMap].map(|kind| ObjectRef::new(kind, named.clone()))
-        });
-        let all: BTreeSet<ObjectRef> = old.chain(new).collect();
-        all.iter().map(|object| self.bytes_of(object)).sum()
-    }
-
-    /// The bytes of a server-snippet that are copied into its locations when it is read.
-    fn bytes_copied(&self, new: &Ingress) -> u64 {
-        let text = new.annotations.get(&format!("{}/server-snippet", self.prefix()));
-        let copied = text.map_or(0, |text| text.len() * text.matches("location").count());
-        copied.min(MOST_BYTES_OF_LOCATIONS) as u64
-    }
-
-    /// The bytes of server-snippets that are copied when the hosts of an Ingress are merged again: for each host the longest
-    /// of its Ingresses', once for each of these.
-    fn bytes_inherited(&self, key: &Key, new: &Ingress) -> u64 {
-        let name = format!("{}/server-snippet", self.prefix());
-        let bytes_of = |ingress: &Ingress| ingress.annotations.get(&name).map_or(0, |t| t.len());
-        let on_host = |host: &HostPattern| {
-            let others = self.translator.claimants_of(host).filter(|other| *other != key);
-            let others = others.filter_map(|other| self.world.ingresses.get(other));
-            let (count, longest) = others.fold((1, bytes_of(new)), |(count, longest), other| {
-                (count + 1, longest.max(bytes_of(other)))
-            });
-            count * longest as u64
-        };
-        self.translator.hosts_named_by(key, new).iter().map(on_host).sum()
-    }
-
-    fn bytes_of(&self, object: &ObjectRef) -> u64 {
-        let bytes = match object.kind {
-            Kind::Secret => {
-                self.world.secrets.get(&object.key).map(|history| history.secret.fields.bytes())
-            }
-            Kind::ConfigMap => self.world.config_maps.get(&object.key).map(|map| {
-                map.data.iter().map(|(name, text)| name.len() + text.len()).sum::<usize>()
-            }),
-            _ => None,
-        };
-        bytes.unwrap_or_default() as u64
     }
 
     fn price_of_lists(&self, key: &Key, new: &Secret) -> u64 {

@@ -72,7 +72,8 @@ impl PatternBudget {
         prefix: &str,
         changed: impl IntoIterator<Item = (&'c Key, Option<&'c Ingress>)>,
     ) -> BTreeSet<Key> {
-        self.0.update(OF_NAMESPACE, changed, |ingress| price(ingress, prefix))
+        let item = |ingress: &Ingress| (ingress.created, price(ingress, prefix));
+        self.0.update(OF_NAMESPACE, changed.into_iter().map(|(key, one)| (key, one.map(item))))
     }
 
     /// Whether the patterns of an Ingress are not compiled.
@@ -82,7 +83,13 @@ impl PatternBudget {
 
     /// Whether those of a candidate of this price would not be, in the place of its older self.
     pub fn would_be_over(&self, key: &Key, created: i64, price: u64) -> bool {
-        self.0.would_be_over(OF_NAMESPACE, key, created, price)
+        self.0.would_be_over(OF_NAMESPACE, key, (created, price))
+    }
+
+    /// Which others would be over the budget, or no more, with this Ingress.
+    pub fn would_turn(&self, prefix: &str, key: &Key, new: Option<&Ingress>) -> BTreeSet<&Key> {
+        let item = new.map(|ingress| (ingress.created, price(ingress, prefix)));
+        self.0.would_turn(OF_NAMESPACE, key, item)
     }
 }
 

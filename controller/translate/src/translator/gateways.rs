@@ -180,9 +180,17 @@ impl Translator {
     /// Whether an object has a status, or is of something that has one; a Policy: whether a route at our Gateways names it.
     fn is_used(&self, world: &World, id: &ObjectRef) -> bool {
         let (statuses, api) = (&self.gateways.statuses, &world.gateway_api);
+        let namespace = &id.key.namespace;
         let has_status = |kind, key| statuses.contains_key(&ObjectRef::new(kind, key));
         let is_of_ours = || match id.kind {
             Kind::Policy => self.gateway_memo.asks_for(&id.key),
+            Kind::ReferenceGrant => true,
+            // What is in a namespace that nobody watches has no status, and neither does what attaches to it.
+            kind if kind.is_namespaced()
+                && !gateway::is_watched(world, &self.options, namespace) =>
+            {
+                false
+            }
             Kind::Gateway => api.gateways.get(&id.key).is_some_and(|gateway| {
                 let class = Key::new("", &gateway.spec.gateway_class_name);
                 has_status(Kind::GatewayClass, class)
@@ -193,9 +201,9 @@ impl Translator {
             kind if kind.is_route() => {
                 let route = api.routes.get(id).into_iter();
                 let parents = route.flat_map(|route| &route.spec.parent_refs);
-                let objects = parents.filter_map(|parent| parent.object(&id.key.namespace));
-                let mut gateways = objects.filter_map(|it| gateway::gateway_of(world, &it));
-                gateways.any(|gateway| has_status(Kind::Gateway, gateway))
+                let mut objects = parents.filter_map(|parent| parent.object(namespace));
+                // One that comes together with the route is used itself.
+                objects.any(|parent| statuses.contains_key(&parent))
             }
             _ => true,
         };

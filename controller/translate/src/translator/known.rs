@@ -51,6 +51,11 @@ impl Translator {
         self.gateway_memo.readers_of_policy(policy)
     }
 
+    /// Whether a route at our Gateways asks for a Policy, which it may have no room for.
+    pub(crate) fn asks_for(&self, policy: &Key) -> bool {
+        self.gateway_memo.asks_for(policy)
+    }
+
     /// The bytes that a rule takes over of a Policy, as it was read.
     pub(crate) fn bytes_of_policy(&self, policy: &Key) -> u64 {
         self.gateway_memo.policies.get(policy).map_or(0, |known| known.bytes())

@@ -1,4 +1,4 @@
-//! What the Ingresses of a namespace have together: patterns that are compiled, and paths.
+//! What the Ingresses of a namespace have together: patterns that are compiled, and paths with what is read for them.
 //!
 //! Reason:  many Ingresses may name one Secret, ConfigMap or Service, and are all read and merged again when that changes. With
 //!          a limit of their paths no change has more read than what a namespace may have changed in a minute.
@@ -14,6 +14,10 @@ use std::collections::BTreeSet;
 
 /// The most paths of a namespace's Ingresses: what is read and merged again within two seconds.
 const MOST_PATHS: u64 = 200_000;
+/// The longest name of an object.
+const MAX_NAME_BYTES: usize = 253;
+/// So many bytes of the Secrets and ConfigMaps that an Ingress names are read in the time of a path.
+const BYTES_OF_PATH: u64 = 1_024;
 
 impl Translator {
     /// Counts what changed Ingresses have; answers which of others are beyond a limit since, or no more.
@@ -29,8 +33,25 @@ impl Translator {
         let all: Vec<_> = changed.iter().map(|key| (key, ours(key))).collect();
         let prefix = &options.annotations_prefix;
         let mut turned = self.pattern_budget.update(prefix, all.iter().copied());
-        turned.extend(self.path_stock.update(MOST_PATHS, all, |one| paths_of(prefix, one)));
+        let counted = all.into_iter().map(|(key, one)| {
+            (key, one.map(|one| (one.created, size_of(world, prefix, key, one))))
+        });
+        turned.extend(self.path_stock.update(MOST_PATHS, counted));
         turned
+    }
+
+    /// The Ingresses that would be read again because there is room for them no longer, or again, with this one as it would be.
+    pub(crate) fn turned_by(
+        &self,
+        world: &World,
+        key: &Key,
+        new: Option<&Ingress>,
+    ) -> BTreeSet<&Key> {
+        let prefix = &self.options.annotations_prefix;
+        let mut all = self.pattern_budget.would_turn(prefix, key, new);
+        let item = new.map(|one| (one.created, size_of(world, prefix, key, one)));
+        all.append(&mut self.path_stock.would_turn(MOST_PATHS, key, item));
+        all
     }
 
     /// What becomes of an Ingress for whose paths its namespace has no room.
@@ -39,14 +60,26 @@ impl Translator {
         Some(ingress::Parsed { is_ours: true, notes, ..ingress::Parsed::default() })
     }
 
-    /// Whether there would be room for a candidate in the place of its older self.
-    pub(crate) fn check_paths(&self, key: &Key, new: &Ingress) -> Result<(), String> {
-        let size = paths_of(&self.options.annotations_prefix, new);
-        match self.path_stock.would_be_over(MOST_PATHS, key, new.created, size) {
+    /// Whether there would be room for a candidate in the place of its older self, which it may always do with less.
+    pub(crate) fn check_paths(
+        &self,
+        world: &World,
+        key: &Key,
+        new: &Ingress,
+    ) -> Result<(), String> {
+        let size = size_of(world, &self.options.annotations_prefix, key, new);
+        let old = self.path_stock.item(key).filter(|(created, _)| *created == new.created);
+        let is_larger = old.is_none_or(|(_, old)| size > old);
+        match is_larger && self.path_stock.would_be_over(MOST_PATHS, key, (new.created, size)) {
             true => Err(no_room(key).message),
             false => Ok(()),
         }
     }
+}
+
+/// The paths of an Ingress that are read, and what counts as some.
+fn size_of(world: &World, prefix: &str, key: &Key, ingress: &Ingress) -> u64 {
+    paths_of(prefix, ingress) + bytes_named(world, prefix, key, ingress) / BYTES_OF_PATH
 }
 
 /// The paths of an Ingress that are read, and their copies for its aliases. A rule without paths and an Ingress without rules
@@ -56,10 +89,26 @@ fn paths_of(prefix: &str, ingress: &Ingress) -> u64 {
     (paths.clamp(1, MAX_RULES) + copies_of(prefix, ingress)) as u64
 }
 
+/// The bytes of what annotations name in the Ingress's own namespace: others' objects are no reason to refuse it.
+fn bytes_named(world: &World, prefix: &str, key: &Key, ingress: &Ingress) -> u64 {
+    let values = ingress.annotations.iter().filter(|(name, _)| name.starts_with(prefix));
+    let own = values.filter_map(|(_, text)| match text.trim().split_once('/') {
+        None => Some(text.trim()),
+        Some((namespace, name)) => (*namespace == *key.namespace).then_some(name),
+    });
+    let names: BTreeSet<&str> = own.filter(|name| name.len() <= MAX_NAME_BYTES).collect();
+    let bytes = names.into_iter().map(|name| {
+        let named = Key::new(&key.namespace, name);
+        let secret = world.secrets.get(&named).map_or(0, |it| it.secret.fields.bytes());
+        secret + world.config_maps.get(&named).map_or(0, |map| map.bytes())
+    });
+    bytes.sum::<usize>() as u64
+}
+
 fn no_room(key: &Key) -> Note {
     Note::rejected(format!(
-        "the Ingresses of namespace {} have more than {MOST_PATHS} paths together, copies for server-alias among them, and \
-         this one is among the newest: nothing of it is served: use fewer paths, or move Ingresses to another namespace",
+        "the Ingresses of namespace {} have more than {MOST_PATHS} paths together, where copies for server-alias and each KiB of \
+         the Secrets and ConfigMaps that they name count as paths, and this one is among the newest: nothing of it is served: use fewer paths, or move Ingresses to another namespace",
         key.namespace
     ))
 }
@@ -69,11 +118,12 @@ mod tests {
     use super::*;
     use crate::Options;
     use crate::ingress::take_paths_read;
+    use crate::pace::price::{PATH, Prices};
     use oxigress_core::model::HostPattern;
     use oxigress_objects::ingress::{Path, PathType, Port, Rule, Target};
     use oxigress_objects::secret::{Fields, Offer, Secret};
     use oxigress_objects::verdict::Severity;
-    use oxigress_objects::{Changed, Kind, Object, ObjectRef};
+    use oxigress_objects::{Changed, ConfigMap, Kind, Object, ObjectRef};
     use std::sync::Arc;
 
     /// One that names a Secret.
@@ -149,12 +199,67 @@ mod tests {
         }
         // Nor is it admitted, but in the place of an older one.
         let fits = |bench: &Bench, name: &str, of: &Ingress| {
-            bench.translator.check_paths(&Key::new("a", name), of).is_ok()
+            bench.translator.check_paths(&bench.world, &Key::new("a", name), of).is_ok()
         };
         assert!(fits(&bench, "i4", &quarter(4)) && !fits(&bench, "i4", &quarter(7)));
         assert!(!fits(&bench, "new", &ingress(9, 1)));
+        assert!(fits(&bench, "i5", &quarter(5)), "it is no larger than it is");
         bench.put("a", "i1", None);
         assert_eq!(served(&bench), [2, 3, 4, 5, 6]);
+    }
+
+    #[test]
+    fn what_others_cost_that_turn_is_in_the_price_of_a_change() {
+        let options = Options { annotations_prefix: "x.io".into(), ..Options::default() };
+        let (world, translator) = (World::default(), Translator::new(options));
+        let mut bench = Bench { world, translator };
+        let id = |n: i64| ObjectRef::new(Kind::Ingress, Key::new("a", format!("i{n}")));
+        let object = |ingress: Ingress| Object::Ingress(Arc::new(ingress));
+        for created in 1..=4 {
+            bench.put("a", &format!("i{created}"), Some(quarter(created)));
+        }
+        let price = |bench: &Bench, n: i64, new: Option<Ingress>| {
+            let prices = Prices { translator: &bench.translator, world: &bench.world };
+            match new {
+                Some(new) => prices.of_reading(&id(n), &object(new)).total(),
+                None => prices.of_removal(&id(n)).total(),
+            }
+        };
+        let small = || Some(ingress(1, 1));
+        let (smaller, gone) = (price(&bench, 1, small()), price(&bench, 1, None));
+        // There is no room for this one until the first one shrinks or goes.
+        let mut ninth = quarter(9);
+        ninth.rules[0].paths.truncate(400);
+        bench.put("a", "i9", Some(ninth));
+        let of_others = PATH * 400;
+        assert!(price(&bench, 1, small()) > smaller + of_others);
+        assert!(price(&bench, 1, None) > gone + of_others);
+        bench.put("a", "i1", small());
+        assert!(bench.is_served(9));
+        // And it is pushed out again.
+        let with_it = price(&bench, 1, Some(quarter(1)));
+        bench.put("a", "i9", None);
+        assert!(with_it > price(&bench, 1, Some(quarter(1))) + of_others);
+    }
+
+    #[test]
+    fn the_bytes_of_what_an_ingress_names_count_as_paths() {
+        let mut world = World::default();
+        let one = ingress(1, 10);
+        let (own, other) = (Key::new("a", "i"), Key::new("b", "i"));
+        let map = |name: &str, bytes: usize| {
+            let data = [("k".to_owned(), "x".repeat(bytes))].into();
+            let id = ObjectRef::new(Kind::ConfigMap, Key::new("a", name));
+            (id, Some(Object::ConfigMap(Arc::new(ConfigMap { data }))))
+        };
+        world.apply(map("users", 3_000_000), &mut Changed::default());
+        world.apply(map("unnamed", 3_000_000), &mut Changed::default());
+        assert_eq!(size_of(&world, "x.io", &own, &one), 10 + 2_929);
+        assert_eq!(size_of(&world, "x.io", &other, &one), 10, "it names one of its own namespace");
+        let mut foreign = one.clone();
+        foreign.annotations.insert("x.io/auth-secret".into(), "a/users".into());
+        assert_eq!(size_of(&world, "x.io", &other, &foreign), 10);
+        assert_eq!(size_of(&world, "x.io", &own, &foreign), 10 + 2_929);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Hosts and the listeners of HTTPS that have them.
 
 use super::*;
+use crate::pace::price::Prices;
 use oxigress_core::model::policy::Policies;
 
 const WEB: &str = "
@@ -153,6 +154,15 @@ fn a_bundle_of_the_cluster_needs_no_grant_and_its_changes_are_taken_over() {
     assert_eq!(seen(&bench), (false, false, 0));
     bench.see([bundle("ca", &an_authority().repeat(2))]);
     assert_eq!(seen(&bench), (true, true, 1));
+    // A ConfigMap of clients' authorities is paid for by whoever writes it, a bundle by nobody.
+    let web = web.replace(reference, "{ group: '', kind: ConfigMap, name: ca }");
+    bench.apply(&format!("{}---\n{web}", authorities("n")));
+    let prices = Prices { translator: &bench.translator, world: &bench.world };
+    let (bundle, map) = (bundle("ca", "x"), ObjectRef::new(Kind::ConfigMap, Key::new("n", "ca")));
+    assert!(prices.is_free(&bundle.0, &bundle.1.unwrap()));
+    assert!(!prices.is_free(&map, &Object::ConfigMap(Arc::default())));
+    assert!(prices.of_removal(&map).total() > 100_000);
+    bench.apply(&web.replace("{ group: '', kind: ConfigMap, name: ca }", reference));
     let gone = ObjectRef::new(Kind::ClusterTrustBundle, Key::new("", "ca"));
     bench.see([(gone, None)]);
     assert_eq!(seen(&bench), (false, false, 0));

@@ -1,6 +1,7 @@
 //! What Policies cost that rules of routes name.
 
 use super::*;
+use crate::pace::price::Prices;
 
 fn policy(name: &str, fields: &str) -> String {
     format!(
@@ -58,6 +59,12 @@ fn a_policy_is_charged_for_each_rule_that_names_it() {
     bench.see([naming("many", "p", 100)]);
     let refused = bench.route("a", "many");
     assert!(!refused.holds && refused.message.contains("or of filters"), "{refused:?}");
+    // What is built for its Policy is not for nothing, though it is not read.
+    bench.see([(ObjectRef::new(Kind::HTTPRoute, Key::new("a", "few")), None)]);
+    let prices = Prices { translator: &bench.translator, world: &bench.world };
+    let (id, new) = (ObjectRef::new(Kind::Policy, Key::new("a", "p")), resource(9, json!({})));
+    assert!(!prices.is_free(&id, &Object::Policy(new)));
+    bench.see([naming("few", "p", 4)]);
     assert!(bench.route("a", "few").holds);
 }
 

@@ -10,6 +10,9 @@ use oxigress_objects::verdict::Note;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+/// The policies of a path by themselves, and with what they inherit.
+type Inherited = (Arc<Policies>, Arc<Policies>);
+
 /// The server-snippet of the oldest Ingress of the host's owner that has one.
 pub(super) struct OfServer<'a> {
     snippet: Option<(&'a Key, Arc<ServerSnippet>)>,
@@ -17,7 +20,7 @@ pub(super) struct OfServer<'a> {
     of_guests: Option<ServerSnippet>,
     common: &'a Common,
     /// By address, as rules share their policies, for guests and others.
-    known: BTreeMap<(*const Policies, bool), (Arc<Policies>, Arc<Policies>)>,
+    known: BTreeMap<(*const Policies, bool), Inherited>,
 }
 
 impl<'a> OfServer<'a> {

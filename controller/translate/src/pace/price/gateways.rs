@@ -92,6 +92,11 @@ impl Prices<'_> {
         own.saturating_add(if opens { RELOAD } else { 0 })
     }
 
+    /// What it costs that an object goes that had these listeners: what is under their hosts is merged again.
+    pub(super) fn of_listeners_gone(&self, id: &ObjectRef, old: &[Listener]) -> u64 {
+        self.price_of_listeners(id, false, (Some(old), &[]))
+    }
+
     /// What the listeners of an object cost.
     fn price_of_listeners(
         &self,
@@ -264,7 +269,7 @@ impl Prices<'_> {
     }
 
     /// Whether a Gateway names a ConfigMap for the authorities of its clients.
-    fn is_of_clients(&self, map: &Key) -> bool {
+    pub(super) fn is_of_clients(&self, map: &Key) -> bool {
         let objects = &self.world.gateway_api;
         let mut all = objects.gateways.iter();
         let is = |named: ObjectRef| named.kind == Kind::ConfigMap && named.key == *map;

@@ -2,6 +2,7 @@
 
 use super::{HOST, INGRESS, Price, Prices};
 use oxigress_objects::{Object, ObjectRef};
+use std::collections::BTreeSet;
 
 impl Prices<'_> {
     /// What removing an object costs, as when it changes, but no endpoints, since those that go are not read. An Ingress is not
@@ -16,9 +17,11 @@ impl Prices<'_> {
                 let hosts = self.translator.hosts_named_by(&id.key, old);
                 let chosen = hosts.len() + self.translator.hosts_below(hosts.iter());
                 let own = INGRESS + HOST * chosen as u64;
-                self.with_rules_on(&hosts, Some(&id.key), own, &id.key.namespace)
+                self.with_turned(&id.key, None, hosts, own)
             }
-            Object::Ingress(_) => Price::own(INGRESS),
+            Object::Ingress(_) => self.with_turned(&id.key, None, BTreeSet::new(), INGRESS),
+            Object::Gateway(old) => Price::own(self.of_listeners_gone(id, &old.spec.listeners)),
+            Object::ListenerSet(old) => Price::own(self.of_listeners_gone(id, &old.spec.listeners)),
             Object::Service(_) => {
                 let Price { own, of_guests } = self.of_reading(id, &old);
                 Price { own: own.saturating_sub(self.of_endpoints(&id.key)), of_guests }

@@ -65,6 +65,10 @@ fn a_gateway_costs_the_rules_on_the_hosts_of_listeners_that_change() {
         let all = price(&bench, listening(hosts));
         assert!(all > 25_000_000, "{hosts:?}: {all}");
     }
+    // One that goes takes them with it.
+    let [_, (id, _)] = gateway("a");
+    let gone = bench.prices().of_removal(&id).total();
+    assert!(gone > 25_000_000, "{gone}");
     // What is attached and was not read costs that.
     let mut bench = Bench::new();
     let [class, _] = gateway("a");
