@@ -2,8 +2,8 @@
 //!
 //! Shape:   a change is charged to its namespace before the world takes it over. What a namespace cannot pay waits, the
 //!          latest form of each object only, and is taken over in the order in which it came; others' changes go on.
-//!          Removals and what costs nothing never wait; what is merged again for a removal is taken from the share all the same,
-//!          so that later changes wait for it. Endpoints have a share of their own, from which is taken what reading those
+//!          Removals and what costs nothing never wait; what is merged again for a removal is taken from what is left of the
+//!          share, so that later changes wait sooner. Endpoints have a share of their own, from which is taken what reading those
 //!          of the namespace's Services took, whatever it was read for: while that is owed, its EndpointSlices wait and are
 //!          then read together, removals too, and so do answers of DNS ([`answers`]). What is owed beyond a whole share has all of its changes wait.
 //!          What a host's guests have there is merged again when its owner changes something: the owner pays for some of that, the
@@ -96,7 +96,7 @@ impl Pace {
         if is_free {
             self.forget(&payer, &id);
             if object.is_none() && !payer.is_for_endpoints {
-                self.owe(&payer, &id, prices, now);
+                self.drain(&payer, &id, prices, now);
             }
             return Some((id, object));
         }
@@ -226,11 +226,11 @@ impl Pace {
         true
     }
 
-    /// Takes what a removal costs, whatever there is. Whoever owes a whole share already has its other changes wait for so long,
-    /// and removes the rest for nothing.
-    fn owe(&mut self, payer: &Payer, id: &ObjectRef, prices: &Prices<'_>, now: Instant) {
-        let owed = self.shares.get(payer).map_or(0, |share| share.bucket.owed(now));
-        if owed >= OF_NAMESPACE.full {
+    /// Takes what a removal costs of what is left. Nothing is owed for it: who has removed much and makes it again, as an
+    /// installation anew does, waits for what that costs.
+    fn drain(&mut self, payer: &Payer, id: &ObjectRef, prices: &Prices<'_>, now: Instant) {
+        let left = self.shares.get(payer).map_or(OF_NAMESPACE.full, |share| share.bucket.left(now));
+        if left == 0 {
             return;
         }
         let price = prices.of_removal(id);
@@ -239,7 +239,7 @@ impl Pace {
         }
         self.sweep(now);
         let (own, of_guests) = self.split(&price, now);
-        self.share(payer, now).bucket.owe(own.min(OF_NAMESPACE.full), now);
+        self.share(payer, now).bucket.draw(own.min(left), now);
         self.draw_from(of_guests, now);
     }
 
