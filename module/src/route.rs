@@ -12,6 +12,7 @@ pub use own::server;
 
 use crate::request::Request;
 use crate::request::head::BadHead;
+use crate::request::policies::Compiled;
 use crate::request::route::EndpointSetRef;
 use crate::request::route::Names;
 use crate::request::route::NewRoute;
@@ -117,10 +118,11 @@ fn carry_out<'g>(
     {
         return Answer::Respond(500);
     }
-    if !edit(request, &decision.edits) {
+    let policies = request.policies();
+    if !edit(request, policies, &decision.edits) {
         return Answer::Respond(500);
     }
-    if let Some(policies) = request.policies()
+    if let Some(policies) = policies
         && let Some(tracing) = &policies.source.tracing
     {
         spans::begin(request, tracing);
@@ -130,7 +132,7 @@ fn carry_out<'g>(
         return answer;
     }
     // Whatever the answer: what becomes of a refusal is the location's.
-    match location::enter(request.nginx(), request.policies()) {
+    match location::enter(request.nginx(), policies) {
         Entered::NoTarget if endpoints.is_some() => Answer::Respond(503),
         Entered::TooLarge if endpoints.is_some() => Answer::Respond(413),
         _ => answer,
@@ -139,7 +141,7 @@ fn carry_out<'g>(
 
 /// Changes a request as a decision says; `false` when memory is out.
 #[inline]
-fn edit(request: &Request<'_>, edits: &Edits) -> bool {
+fn edit(request: &Request<'_>, policies: Option<&Compiled>, edits: &Edits) -> bool {
     if edits.closes_connection {
         request.close_after_answer();
     }
@@ -152,7 +154,7 @@ fn edit(request: &Request<'_>, edits: &Edits) -> bool {
     }
     // Before all that looks at them: what is asked of an auth server, kept under a key and sent to an endpoint is one request. What
     // the gateway says itself comes after it.
-    if let Some(policies) = request.policies() {
+    if let Some(policies) = policies {
         request.change_headers(&policies.source.input_edits);
     }
     for (name, value) in &edits.request {

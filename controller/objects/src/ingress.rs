@@ -21,6 +21,13 @@ pub struct Ingress {
     pub tls: Vec<Tls>,
 }
 
+impl Ingress {
+    /// How many paths its rules have.
+    pub fn count_paths(&self) -> usize {
+        self.rules.iter().map(|rule| rule.paths.len()).sum()
+    }
+}
+
 /// A host and its paths.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rule {

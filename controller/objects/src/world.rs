@@ -355,28 +355,7 @@ impl World {
 
     /// Whether an object was seen and is not gone.
     pub fn has(&self, id: &ObjectRef) -> bool {
-        let key = &id.key;
-        match id.kind {
-            Kind::ConfigMap => self.config_maps.contains_key(key),
-            Kind::EndpointSlice => self.slices.contains_key(key),
-            Kind::Gateway => self.gateway_api.gateways.contains_key(key),
-            Kind::GatewayClass => self.gateway_api.classes.contains_key(key),
-            Kind::GRPCRoute
-            | Kind::HTTPRoute
-            | Kind::TCPRoute
-            | Kind::TLSRoute
-            | Kind::UDPRoute => self.gateway_api.routes.contains_key(id),
-            Kind::BackendTLSPolicy => self.gateway_api.tls_policies.contains_key(key),
-            Kind::ClusterTrustBundle => self.gateway_api.trust_bundles.contains_key(key),
-            Kind::ListenerSet => self.gateway_api.sets.contains_key(key),
-            Kind::Policy => self.gateway_api.policies.contains_key(key),
-            Kind::ReferenceGrant => self.gateway_api.grants.contains_key(key),
-            Kind::Ingress => self.ingresses.contains_key(key),
-            Kind::IngressClass => self.ingress_classes.contains_key(key),
-            Kind::Namespace => self.namespaces.contains_key(key),
-            Kind::Secret => self.secrets.contains_key(key),
-            Kind::Service => self.services.contains_key(key),
-        }
+        self.object(id).is_some()
     }
 
     /// An object as it was last seen.

@@ -58,7 +58,7 @@ pub use review::{Admitted, NewListeners, OfSet, OwnListeners, RouteHosts, Standi
 pub use route::{Asked, asked};
 pub use state::Home;
 pub use target::{is_watched, protocol_of};
-pub use tls_policy::{authorities_of, count_authorities, services};
+pub use tls_policy::{authorities_of, count_authorities, count_certificates, services};
 
 use crate::Options;
 use crate::age::Age;

@@ -14,14 +14,16 @@
 //!          Of a Service, and of what leads to one newly, the endpoints that are read, sent and written again: [`endpoints`].
 //! Exempt:  what is the operator's: classes, Namespaces, the objects that flags and the main ConfigMap name.
 
-mod bytes;
+pub mod bytes;
 pub mod endpoints;
 mod gateways;
 mod removals;
 
 use crate::Translator;
+use crate::gateway::count_certificates;
 use crate::ingress::class;
 use crate::patterns::{Meaning, budget};
+use bytes::bytes_of;
 use oxigress_core::model::{HostPattern, ValueMatch, ValuePattern};
 use oxigress_core::patterns::{price_of, price_of_reading};
 use oxigress_objects::gateway::{HttpRouteSpec, Listener, ListenerSet, Policy};
@@ -187,8 +189,7 @@ impl<'a> Prices<'a> {
     ) -> Price {
         for other in self.translator.turned_by(self.world, key, new) {
             let Some(ingress) = self.world.ingresses.get(other) else { continue };
-            let paths: usize = ingress.rules.iter().map(|rule| rule.paths.len()).sum();
-            own = own.saturating_add(INGRESS + PATH * paths as u64);
+            own = own.saturating_add(price_of_paths(ingress));
             hosts.extend(self.translator.hosts_named_by(other, ingress));
         }
         self.with_rules_on(&hosts, Some(key), own, &key.namespace)
@@ -262,11 +263,9 @@ impl<'a> Prices<'a> {
     }
 
     fn of_reading_ingress(&self, key: &Key, new: &Ingress) -> u64 {
-        let paths = new.rules.iter().map(|rule| rule.paths.len()).sum::<usize>() as u64;
         let rules = self.translator.rules_of_aliases(new) as u64;
         let hosts = (new.rules.len() + new.tls.len()) as u64;
-        INGRESS
-            + paths * PATH
+        price_of_paths(new)
             + rules * RULE
             + (hosts + self.below_ingress(key, new)) * HOST
             + self.bytes_named(key, new) * BYTE
@@ -335,12 +334,11 @@ impl<'a> Prices<'a> {
     /// What it costs that every Ingress that names an object of so many bytes is read again.
     fn of_readers(&self, id: &ObjectRef, bytes: u64) -> u64 {
         let of_one = |(key, ingress): (&Key, &Ingress)| {
-            let paths: usize = ingress.rules.iter().map(|rule| rule.paths.len()).sum();
             let reading =
                 budget::price_by(ingress, self.prefix(), |_, text| Ok(price_of_reading(text)));
             let others = self.translator.objects_of(key).filter(|object| *object != id);
-            let others: u64 = others.map(|object| self.bytes_of(object)).sum();
-            INGRESS + paths as u64 * PATH + (bytes + others) * BYTE + reading
+            let others: u64 = others.map(|object| bytes_of(self.world, object)).sum();
+            price_of_paths(ingress) + (bytes + others) * BYTE + reading
         };
         self.readers_of(id).map(of_one).fold(0, u64::saturating_add)
     }
@@ -443,6 +441,11 @@ fn paths_by_host(ingress: &Ingress) -> BTreeMap<&str, Vec<&Path>> {
     all
 }
 
+/// What reading an Ingress costs by its paths.
+fn price_of_paths(ingress: &Ingress) -> u64 {
+    INGRESS + PATH * ingress.count_paths() as u64
+}
+
 pub(super) fn bytes_of_policy(policy: &Policy) -> u64 {
     let fields = policy.spec.fields.iter();
     fields.map(|(name, text)| name.len() + text.len()).sum::<usize>() as u64
@@ -455,6 +458,6 @@ pub(super) fn price_of_lists(old: Option<&Secret>, new: &Secret) -> u64 {
         let is_known = old.is_some_and(|old| old.fields.text(name) == Some(text));
         if is_known { "" } else { text }
     };
-    let certificates = changed("ca.crt").matches("-----BEGIN ").count() as u64;
-    certificates * CERTIFICATE + changed("ca.crl").len() as u64 * BYTE_OF_LISTS
+    count_certificates(changed("ca.crt")) * CERTIFICATE
+        + changed("ca.crl").len() as u64 * BYTE_OF_LISTS
 }

@@ -276,6 +276,5 @@ impl Translator {
 pub fn copies_of(prefix: &str, ingress: &Ingress) -> usize {
     let names = ingress.annotations.get(&format!("{prefix}/server-alias"));
     let names = names.map_or(0, |names| names.split(',').count());
-    let paths: usize = ingress.rules.iter().map(|rule| rule.paths.len()).sum();
-    paths.saturating_mul(names).min(MAX_COPIED_RULES)
+    ingress.count_paths().saturating_mul(names).min(MAX_COPIED_RULES)
 }

@@ -6,16 +6,15 @@
 use super::Translator;
 use super::known::copies_of;
 use crate::ingress::{self, class};
+use crate::pace::price::bytes::{bytes_of, named_by};
 use oxigress_core::model::MAX_RULES;
 use oxigress_objects::ingress::Ingress;
 use oxigress_objects::verdict::Note;
-use oxigress_objects::{Key, World};
+use oxigress_objects::{Key, ObjectRef, World};
 use std::collections::BTreeSet;
 
 /// The most paths of a namespace's Ingresses: what is read and merged again within two seconds.
 const MOST_PATHS: u64 = 200_000;
-/// The longest name of an object.
-const MAX_NAME_BYTES: usize = 253;
 /// So many bytes of the Secrets and ConfigMaps that an Ingress names are read in the time of a path.
 const BYTES_OF_PATH: u64 = 1_024;
 
@@ -91,18 +90,10 @@ fn paths_of(prefix: &str, ingress: &Ingress) -> u64 {
 
 /// The bytes of what annotations name in the Ingress's own namespace: others' objects are no reason to refuse it.
 fn bytes_named(world: &World, prefix: &str, key: &Key, ingress: &Ingress) -> u64 {
-    let values = ingress.annotations.iter().filter(|(name, _)| name.starts_with(prefix));
-    let own = values.filter_map(|(_, text)| match text.trim().split_once('/') {
-        None => Some(text.trim()),
-        Some((namespace, name)) => (*namespace == *key.namespace).then_some(name),
-    });
-    let names: BTreeSet<&str> = own.filter(|name| name.len() <= MAX_NAME_BYTES).collect();
-    let bytes = names.into_iter().map(|name| {
-        let named = Key::new(&key.namespace, name);
-        let secret = world.secrets.get(&named).map_or(0, |it| it.secret.fields.bytes());
-        secret + world.config_maps.get(&named).map_or(0, |map| map.bytes())
-    });
-    bytes.sum::<usize>() as u64
+    let named: BTreeSet<ObjectRef> = named_by(prefix, key, ingress)
+        .filter(|object| object.key.namespace == key.namespace)
+        .collect();
+    named.iter().map(|object| bytes_of(world, object)).sum()
 }
 
 fn no_room(key: &Key) -> Note {
@@ -123,7 +114,7 @@ mod tests {
     use oxigress_objects::ingress::{Path, PathType, Port, Rule, Target};
     use oxigress_objects::secret::{Fields, Offer, Secret};
     use oxigress_objects::verdict::Severity;
-    use oxigress_objects::{Changed, ConfigMap, Kind, Object, ObjectRef};
+    use oxigress_objects::{Changed, ConfigMap, Kind, Object};
     use std::sync::Arc;
 
     /// One that names a Secret.

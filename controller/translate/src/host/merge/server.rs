@@ -16,7 +16,7 @@ type Inherited = (Arc<Policies>, Arc<Policies>);
 /// The server-snippet of the oldest Ingress of the host's owner that has one.
 pub(super) struct OfServer<'a> {
     snippet: Option<(&'a Key, Arc<ServerSnippet>)>,
-    /// What paths of other namespaces have of it.
+    /// What paths of other namespaces have of it, if there are any.
     of_guests: Option<ServerSnippet>,
     common: &'a Common,
     /// By address, as rules share their policies, for guests and others.
@@ -27,8 +27,7 @@ impl<'a> OfServer<'a> {
     pub fn new(owner: &Owner<'a>, common: &'a Common) -> Self {
         let mut all = owner.settings();
         let snippet = all.find_map(|(by, settings)| Some((&by.key, settings.server.clone()?)));
-        let of_guests = snippet.as_ref().map(|(_, snippet)| snippet.for_guests());
-        OfServer { snippet, of_guests, common, known: BTreeMap::new() }
+        OfServer { snippet, of_guests: None, common, known: BTreeMap::new() }
     }
 
     /// The policies of an Ingress's path with what it inherits.
@@ -41,10 +40,11 @@ impl<'a> OfServer<'a> {
         let known = self.known.entry((Arc::as_ptr(own), is_guest));
         // The own ones stay, so that no others get their address.
         let (_, inherited) = known.or_insert_with(|| {
-            let host = match is_guest {
-                true => self.of_guests.as_ref(),
-                false => self.snippet.as_ref().map(|(_, snippet)| &**snippet),
-            };
+            let host = self.snippet.as_ref().map(|(_, snippet)| &**snippet);
+            let host = host.map(|host| match is_guest {
+                true => self.of_guests.get_or_insert_with(|| host.for_guests()),
+                false => host,
+            });
             let all = self.common.of_path(own, host);
             (own.clone(), all.map_or_else(|| own.clone(), Arc::new))
         });

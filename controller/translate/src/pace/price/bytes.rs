@@ -4,23 +4,19 @@ use super::Prices;
 use crate::annotation::snippet::MOST_BYTES_OF_LOCATIONS;
 use oxigress_core::model::HostPattern;
 use oxigress_objects::ingress::Ingress;
-use oxigress_objects::{Key, Kind, ObjectRef};
+use oxigress_objects::{Key, Kind, ObjectRef, World};
 use std::collections::BTreeSet;
+
+/// The longest name of an object.
+const MAX_NAME_BYTES: usize = 253;
 
 impl Prices<'_> {
     /// The bytes of the Secrets and ConfigMaps that an Ingress named when it was last read, or that one of its annotations
     /// has the name of now.
     pub(super) fn bytes_named(&self, key: &Key, new: &Ingress) -> u64 {
         let old = self.translator.objects_of(key).cloned();
-        let new = new.annotations.iter().filter(|(name, _)| name.starts_with(self.prefix()));
-        let new = new.flat_map(|(_, text)| {
-            let text = text.trim();
-            let (namespace, name) = text.split_once('/').unwrap_or((&key.namespace, text));
-            let named = Key::new(namespace, name);
-            [Kind::Secret, Kind::ConfigMap].map(|kind| ObjectRef::new(kind, named.clone()))
-        });
-        let all: BTreeSet<ObjectRef> = old.chain(new).collect();
-        all.iter().map(|object| self.bytes_of(object)).sum()
+        let all: BTreeSet<ObjectRef> = old.chain(named_by(self.prefix(), key, new)).collect();
+        all.iter().map(|object| bytes_of(self.world, object)).sum()
     }
 
     /// The bytes of a server-snippet that are copied into its locations when it is read.
@@ -45,15 +41,29 @@ impl Prices<'_> {
         };
         self.translator.hosts_named_by(key, new).iter().map(on_host).sum()
     }
+}
 
-    pub(super) fn bytes_of(&self, object: &ObjectRef) -> u64 {
-        let bytes = match object.kind {
-            Kind::Secret => {
-                self.world.secrets.get(&object.key).map(|history| history.secret.fields.bytes())
-            }
-            Kind::ConfigMap => self.world.config_maps.get(&object.key).map(|map| map.bytes()),
-            _ => None,
-        };
-        bytes.unwrap_or_default() as u64
-    }
+/// The Secrets and ConfigMaps of which an Ingress's annotations have the name, if there are any.
+pub fn named_by(prefix: &str, key: &Key, ingress: &Ingress) -> impl Iterator<Item = ObjectRef> {
+    let values = ingress.annotations.iter().filter(move |(name, _)| name.starts_with(prefix));
+    values.flat_map(move |(_, text)| {
+        let text = text.trim();
+        let (namespace, name) = text.split_once('/').unwrap_or((&key.namespace, text));
+        // Most values are no names, and some are long.
+        let named = (name.len() <= MAX_NAME_BYTES).then(|| Key::new(namespace, name));
+        let kinds = [Kind::Secret, Kind::ConfigMap].into_iter();
+        named.into_iter().flat_map(move |named| {
+            kinds.clone().map(move |kind| ObjectRef::new(kind, named.clone()))
+        })
+    })
+}
+
+/// The bytes of a Secret or ConfigMap; 0: there is none.
+pub fn bytes_of(world: &World, object: &ObjectRef) -> u64 {
+    let bytes = match object.kind {
+        Kind::Secret => world.secrets.get(&object.key).map(|it| it.secret.fields.bytes()),
+        Kind::ConfigMap => world.config_maps.get(&object.key).map(|map| map.bytes()),
+        _ => None,
+    };
+    bytes.unwrap_or_default() as u64
 }

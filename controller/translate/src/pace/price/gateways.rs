@@ -5,7 +5,7 @@ use super::{
     PATH_OF_REVIEW, PLACE, PLACE_OF_REVIEW, Prices, RELOAD, ROUTE_RULE, RULE, bytes_of_policy,
 };
 use crate::gateway::work::{self, Step};
-use crate::gateway::{self, Admitted, OwnListeners, RouteHosts, intersection};
+use crate::gateway::{self, Admitted, OwnListeners, RouteHosts, count_certificates, intersection};
 use oxigress_core::model::HostPattern;
 use oxigress_objects::gateway::{
     BackendTlsPolicy, GatewaySpec, HttpRouteSpec, Listener, ListenerSet, ListenerSetSpec, ParentRef,
@@ -92,13 +92,8 @@ impl Prices<'_> {
         own.saturating_add(if opens { RELOAD } else { 0 })
     }
 
-    /// What it costs that an object goes that had these listeners: what is under their hosts is merged again.
-    pub(super) fn of_listeners_gone(&self, id: &ObjectRef, old: &[Listener]) -> u64 {
-        self.price_of_listeners(id, false, (Some(old), &[]))
-    }
-
     /// What the listeners of an object cost.
-    fn price_of_listeners(
+    pub(super) fn price_of_listeners(
         &self,
         object: &ObjectRef,
         is_known: bool,
@@ -373,7 +368,7 @@ fn host_of(listener: &Listener) -> HostPattern {
 
 fn price_of_authorities(map: &ConfigMap) -> u64 {
     let text = map.data.get("ca.crt").map(String::as_str).unwrap_or_default();
-    CERTIFICATE.saturating_mul(text.matches("-----BEGIN ").count() as u64)
+    CERTIFICATE.saturating_mul(count_certificates(text))
 }
 
 /// What reading the matches of a route costs, for a review.

@@ -1,6 +1,7 @@
 //! What removing an object costs: what is read and merged again for it.
 
 use super::{HOST, INGRESS, Price, Prices};
+use oxigress_objects::gateway::Listener;
 use oxigress_objects::{Object, ObjectRef};
 use std::collections::BTreeSet;
 
@@ -12,6 +13,8 @@ impl Prices<'_> {
         let Some(old) = old.filter(|old| !self.is_without_price(id, old)) else {
             return Price::default();
         };
+        let listeners_gone =
+            |old: &[Listener]| Price::own(self.price_of_listeners(id, false, (Some(old), &[])));
         match &old {
             Object::Ingress(old) if self.translator.claims.contains_key(&id.key) => {
                 let hosts = self.translator.hosts_named_by(&id.key, old);
@@ -20,8 +23,9 @@ impl Prices<'_> {
                 self.with_turned(&id.key, None, hosts, own)
             }
             Object::Ingress(_) => self.with_turned(&id.key, None, BTreeSet::new(), INGRESS),
-            Object::Gateway(old) => Price::own(self.of_listeners_gone(id, &old.spec.listeners)),
-            Object::ListenerSet(old) => Price::own(self.of_listeners_gone(id, &old.spec.listeners)),
+            // What is under the hosts of their listeners is merged again.
+            Object::Gateway(old) => listeners_gone(&old.spec.listeners),
+            Object::ListenerSet(old) => listeners_gone(&old.spec.listeners),
             Object::Service(_) => {
                 let Price { own, of_guests } = self.of_reading(id, &old);
                 Price { own: own.saturating_sub(self.of_endpoints(&id.key)), of_guests }
