@@ -157,7 +157,11 @@ impl Site<'_> {
             self.cluster.apply(&format!(
                 "{{apiVersion: {GROUP}/v1, kind: GatewayClass, metadata: {{name: bench}}, \
                  spec: {{controllerName: oxigress.io/gateway-controller}}}}"
-            ))
+            ))?;
+            // Each definition is served at its own time.
+            ["Gateway", "HTTPRoute"]
+                .into_iter()
+                .try_for_each(|kind| self.cluster.list(kind, "default").map(drop))
         })
     }
 
