@@ -92,6 +92,9 @@ impl Oxigress {
         let runtime = bench.directory.join(format!("{name}-run"));
         let mut command = Command::new(program);
         command
+            // Who writes status and Events is a pod.
+            .env("POD_NAMESPACE", "default")
+            .env("POD_NAME", "bench")
             .args(source)
             .arg("--runtime-dir")
             .arg(&runtime)

@@ -72,7 +72,7 @@ fn measure(bench: &Bench, table: &mut Table) -> Result<()> {
     let source = [
         format!("--kubeconfig={}", cluster.kubeconfig().display()),
         "--gateway-api".into(),
-        "--disable-leader-election".into(),
+        "--publish-status-address=127.0.0.1".into(),
         "--disable-sync-events".into(),
         "--zone-size=128m".into(),
     ];
