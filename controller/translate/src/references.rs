@@ -10,7 +10,7 @@ use crate::gateway;
 use crate::ingress;
 use crate::ingress::class;
 use crate::relation::Relation;
-use oxigress_objects::{Changed, Key, Kind, Name, ObjectRef, References, Seen, World};
+use oxigress_objects::{Changed, Key, Kind, ObjectRef, References, Seen, World};
 use oxigress_settings::{self as settings, Settings};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,8 +23,9 @@ pub struct ReferenceIndex {
     by_ingress: Relation<Key, ObjectRef>,
     /// What flags name, and the operator's ConfigMap.
     by_operator: BTreeSet<ObjectRef>,
-    /// What objects of the Gateway API in a namespace refer to.
-    by_gateways: Relation<Name, ObjectRef>,
+    /// What Gateways, ListenerSets and BackendTLSPolicies refer to. Each is looked at by itself: were all of a namespace for one
+    /// that changes, those that are there at the start would take time that grows with the square of their number.
+    by_gateways: Relation<ObjectRef, ObjectRef>,
     by_policy: Relation<Key, ObjectRef>,
 }
 
@@ -44,24 +45,23 @@ impl ReferenceIndex {
         wants
     }
 
-    /// `homes`: the namespaces of objects of the Gateway API that may refer to others than before.
+    /// `holders`: the objects of the Gateway API that may refer to others than before.
     fn update(
         &mut self,
         changed: &Changed,
-        homes: BTreeSet<Name>,
+        holders: BTreeSet<ObjectRef>,
     ) -> (BTreeSet<ObjectRef>, BTreeSet<ObjectRef>) {
         let (mut different, mut own) = (BTreeSet::new(), BTreeSet::new());
         if !changed.config_maps.is_empty() {
             different.extend(self.ask_operator());
             own.extend(self.by_operator.iter().cloned());
         }
-        for home in homes {
-            let wanted = gateway::references_of(&self.options, &self.world.gateway_api, &home);
-            let turned = self.by_gateways.set(&home, wanted.clone());
-            note(turned, wanted, false, (&mut different, &mut own));
+        for id in holders {
+            let wanted = gateway::references_of(&self.options, &self.world.gateway_api, &id);
+            let turned = self.by_gateways.set(&id, wanted.clone());
+            let is_own = changed.gateway_api.contains(&id);
+            note(turned, wanted, is_own, (&mut different, &mut own));
         }
-        let objects = &self.world.gateway_api;
-        own.extend(changed.gateway_api.iter().flat_map(|id| gateway::named_by(objects, id)));
         let policies: Vec<Key> = match changed.config_maps.is_empty() {
             true => {
                 let all = changed.gateway_api.iter().filter(|id| id.kind == Kind::Policy);
@@ -92,28 +92,32 @@ impl ReferenceIndex {
         (different, own)
     }
 
-    /// The namespaces whose objects may refer to others because of an object of the Gateway API as it is now.
-    fn homes_of(&self, id: &ObjectRef) -> BTreeSet<Name> {
+    /// The objects that may refer to others because of one of the Gateway API as it is now.
+    fn holders_by(&self, id: &ObjectRef) -> BTreeSet<ObjectRef> {
         let objects = &self.world.gateway_api;
         match id.kind {
-            Kind::Gateway | Kind::ListenerSet | Kind::BackendTLSPolicy => {
-                [id.key.namespace.clone()].into()
-            }
+            Kind::Gateway | Kind::ListenerSet | Kind::BackendTLSPolicy => [id.clone()].into(),
             Kind::ReferenceGrant => {
                 let from = objects.grants.get(&id.key).into_iter().flat_map(|it| &it.spec.from);
-                from.map(|from| from.namespace.as_str().into()).collect()
+                let from: BTreeSet<&str> = from.map(|from| from.namespace.as_str()).collect();
+                let all = from.into_iter().map(|name| gateway::with_listeners(objects, name));
+                all.flatten().collect()
             }
-            Kind::GatewayClass => gateway::namespaces(objects).into_iter().cloned().collect(),
+            Kind::GatewayClass => {
+                let gateways = objects.gateways.keys().map(|key| (Kind::Gateway, key));
+                let sets = objects.sets.keys().map(|key| (Kind::ListenerSet, key));
+                gateways.chain(sets).map(|(kind, key)| ObjectRef::new(kind, key.clone())).collect()
+            }
             _ => BTreeSet::new(),
         }
     }
 
-    /// The namespaces of the ListenerSets of a Gateway.
-    fn homes_of_sets(&self, gateway: &Key) -> impl Iterator<Item = Name> {
+    /// The ListenerSets of a Gateway.
+    fn sets_of(&self, gateway: &Key) -> impl Iterator<Item = ObjectRef> {
         let sets = self.world.gateway_api.sets.iter();
         let own =
             sets.filter(|(key, set)| set.spec.gateway(&key.namespace).as_ref() == Some(gateway));
-        own.map(|(key, _)| key.namespace.clone())
+        own.map(|(key, _)| ObjectRef::new(Kind::ListenerSet, key.clone()))
     }
 
     /// The Secrets and ConfigMaps that an Ingress names.
@@ -187,16 +191,16 @@ impl References for ReferenceIndex {
             id.kind == Kind::Gateway
                 && gateway::is_ours(&index.options, &index.world.gateway_api, &id.key)
         };
-        let (mut homes, was_ours) = (self.homes_of(&id), is_ours(self));
+        let (mut holders, was_ours) = (self.holders_by(&id), is_ours(self));
         self.world.apply(seen, &mut changed);
-        homes.extend(self.homes_of(&id));
+        holders.extend(self.holders_by(&id));
         if is_ours(self) != was_ours {
-            homes.extend(self.homes_of_sets(&id.key));
+            holders.extend(self.sets_of(&id.key));
         }
         if changed.gateway_api.is_empty() {
-            homes.clear();
+            holders.clear();
         }
-        self.update(&changed, homes)
+        self.update(&changed, holders)
     }
 
     fn hide_classes(&mut self, hides: bool) -> BTreeSet<ObjectRef> {
@@ -315,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_looks_at_the_namespaces_that_it_may_concern() {
+    fn a_change_looks_at_the_objects_that_it_may_concern() {
         let mut index = ReferenceIndex::new(Options::default());
         let api = "apiVersion: gateway.networking.k8s.io/v1";
         let class = format!(
@@ -359,7 +363,7 @@ mod tests {
             let (different, _) = index.apply(seen);
             (different.len(), gateway::work::take(Step::Referred))
         };
-        assert_eq!(steps(set("sets", "y")), (0, 1), "its own namespace, and no grant");
+        assert_eq!(steps(set("sets", "y")), (0, 1), "itself, and no grant");
         assert_eq!(steps(grant("ListenerSet", "sets")), (1, 1), "who is granted something");
         assert_eq!(steps(grant("Gateway", "n07")), (1, 1));
         assert_eq!(steps(gateway("n07", "o", "z")), (2, 1), "one in the place of another");
@@ -370,5 +374,13 @@ mod tests {
         let (id, _) = grant("ListenerSet", "sets");
         assert_eq!(steps((id, None)), (1, 1), "no longer granted");
         assert_eq!(steps(seen(&class.replace("name: o", "name: p"))), (0, 51), "the operator's");
+        for n in 0..50 {
+            let policy = format!(
+                "{{{api}, kind: BackendTLSPolicy, metadata: {{name: p{n}, namespace: n00}}, spec: {{\
+                 targetRefs: [{{group: '', kind: Service, name: s}}], validation: {{hostname: s.test, \
+                 caCertificateRefs: [{{group: '', kind: ConfigMap, name: ca{n}}}]}}}}}}"
+            );
+            assert_eq!(steps(seen(&policy)), (1, 1), "however many others its namespace has");
+        }
     }
 }

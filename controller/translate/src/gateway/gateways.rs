@@ -48,52 +48,42 @@ pub fn classes(options: &Options, objects: &GatewayObjects, built: &mut Built) -
 
 /// The Secrets that listeners of ours show, and the ConfigMaps that hold authorities.
 pub fn references(options: &Options, objects: &GatewayObjects) -> BTreeSet<ObjectRef> {
-    let homes = namespaces(objects);
-    homes.into_iter().flat_map(|home| references_of(options, objects, home)).collect()
+    let policies = objects.tls_policies.keys();
+    let policies = policies.map(|key| ObjectRef::new(Kind::BackendTLSPolicy, key.clone()));
+    let gateways = objects.gateways.keys().map(|key| ObjectRef::new(Kind::Gateway, key.clone()));
+    let sets = objects.sets.keys().map(|key| ObjectRef::new(Kind::ListenerSet, key.clone()));
+    let all = gateways.chain(sets).chain(policies);
+    all.flat_map(|id| references_of(options, objects, &id)).collect()
 }
 
-/// The namespaces of the objects that may refer to some.
-pub fn namespaces(objects: &GatewayObjects) -> BTreeSet<&Name> {
-    let all = objects.gateways.keys().chain(objects.sets.keys());
-    all.chain(objects.tls_policies.keys()).map(|key| &key.namespace).collect()
-}
-
-/// Those of one namespace's objects: which listeners are read is decided for each namespace.
+/// Those of one object; of a Gateway or a ListenerSet of others none.
 pub fn references_of(
     options: &Options,
     objects: &GatewayObjects,
-    home: &Name,
+    id: &ObjectRef,
 ) -> BTreeSet<ObjectRef> {
-    let gateways = of_namespace(&objects.gateways, home);
-    let gateways = gateways.filter(|(key, _)| is_ours(options, objects, key));
-    let mut gateways: Vec<_> = gateways.collect();
-    gateways.sort_by_key(|(key, gateway)| (gateway.meta.created, *key));
-    let of_gateways = gateways
-        .iter()
-        .map(|(key, gateway)| (Home::of_gateway(key, gateway), gateway.spec.listeners.as_slice()));
-    let sets = of_namespace(&objects.sets, home).filter(|(_, set)| {
-        set.spec.gateway(home).is_some_and(|gateway| is_ours(options, objects, &gateway))
-    });
-    let sets = sets.map(|(key, set)| (Home::of_set(key, set), set.spec.listeners.as_slice()));
-    let mut sets: Vec<_> = sets.collect();
-    sets.sort_by_key(|(home, _)| *home);
-    let mut counts = Counts::default();
-    let mut all = BTreeSet::new();
-    for (home, listeners) in of_gateways.chain(sets) {
-        work::count(Step::Referred);
-        let read = listeners.iter().filter(|_| counts.is_read(home));
-        let secrets = read.filter_map(|spec| shown(objects, home, spec));
-        all.extend(secrets.map(|key| ObjectRef::new(Kind::Secret, key)));
+    let gateway = match id.kind {
+        Kind::Gateway => Some(id.key.clone()),
+        Kind::ListenerSet => {
+            let set = objects.sets.get(&id.key);
+            set.and_then(|set| set.spec.gateway(&id.key.namespace))
+        }
+        _ => None,
+    };
+    let is_of_others = gateway.is_some_and(|key| !is_ours(options, objects, &key));
+    if is_of_others {
+        return BTreeSet::new();
     }
-    let identities =
-        gateways.iter().filter_map(|(key, gateway)| identity::secret_of(objects, key, gateway));
-    all.extend(identities.map(|key| ObjectRef::new(Kind::Secret, key)));
-    let of_clients =
-        gateways.iter().flat_map(|(key, gateway)| frontend::authorities_of(objects, key, gateway));
-    let policies = of_namespace(&objects.tls_policies, home);
-    let maps = policies.filter_map(|(key, policy)| tls_policy::authorities_of(key, policy));
-    all.extend(maps.chain(of_clients).filter(is_map));
-    all
+    work::count(Step::Referred);
+    named_by(objects, id)
+}
+
+/// The Gateways and the ListenerSets of a namespace.
+pub fn with_listeners(objects: &GatewayObjects, namespace: &str) -> BTreeSet<ObjectRef> {
+    let namespace = Name::from(namespace);
+    let gateways = of_namespace(&objects.gateways, &namespace).map(|(key, _)| (Kind::Gateway, key));
+    let sets = of_namespace(&objects.sets, &namespace).map(|(key, _)| (Kind::ListenerSet, key));
+    gateways.chain(sets).map(|(kind, key)| ObjectRef::new(kind, key.clone())).collect()
 }
 
 /// A ClusterTrustBundle is watched, whether something names it or not.
@@ -118,7 +108,7 @@ fn of_namespace<'o, T>(
 }
 
 /// The Secrets and ConfigMaps that one object names and may, whether something is served from them or not.
-pub fn named_by(objects: &GatewayObjects, id: &ObjectRef) -> BTreeSet<ObjectRef> {
+fn named_by(objects: &GatewayObjects, id: &ObjectRef) -> BTreeSet<ObjectRef> {
     let (mut secrets, mut authorities): (Vec<Key>, Vec<ObjectRef>) = Default::default();
     let of_listeners = |home: Home<'_>, listeners: &[Listener]| -> Vec<Key> {
         listeners.iter().filter_map(|spec| shown(objects, home, spec)).collect()
