@@ -204,8 +204,8 @@ impl Controller {
                 }
                 Some(query) = dashboard_queries.recv() => self.answer_dashboard(query),
                 Some(review) = reviews.recv() => {
-                    let (translator, world) = (&self.translator, &mut self.world);
-                    review.answer(self.has_all, translator, world, &mut self.reviews);
+                    let served = (&self.translator, &self.pace);
+                    review.answer(self.has_all, served, &mut self.world, &mut self.reviews);
                 }
                 () = arrival.next() => {
                     self.wait_until = Instant::now();

@@ -36,6 +36,7 @@ use openssl::ssl::{Ssl, SslContext};
 use oxigress_net::connections::{self, Bounds, ConnectionSlot, PROXIED};
 use oxigress_net::places::Places;
 use oxigress_objects::{Key, Kind, ObjectRef, World};
+use oxigress_translate::pace::Pace;
 use oxigress_translate::{Candidate, ReviewOutcome, Reviews, Translator};
 use review::Subject;
 use std::convert::Infallible;
@@ -179,12 +180,19 @@ impl ReviewRequest {
     pub fn answer(
         self,
         has_all: bool,
-        translator: &Translator,
+        (translator, pace): (&Translator, &Pace),
         world: &mut World,
         reviews: &mut Reviews,
     ) {
         let start = Instant::now();
-        let outcome = has_all.then(|| self.outcome(translator, world, reviews, start));
+        let outcome = has_all.then(|| {
+            let mut outcome = self.outcome(translator, world, reviews, start);
+            if outcome.denial.is_none() && outcome.compared > 0 {
+                let id = ObjectRef::new(self.subject.kind(), self.key.clone());
+                outcome.denial = pace.denial(translator, &id, &self.subject.object());
+            }
+            outcome
+        });
         let reviewed = outcome.map(|outcome| Reviewed { outcome, took: start.elapsed() });
         // Whoever asked may have gone.
         let _ = self.reply.send(reviewed);

@@ -47,19 +47,14 @@ pub struct Object {
 impl Object {
     /// The kind and the name of the object.
     pub fn id(&self) -> ObjectRef {
-        let kind = match &self.subject {
-            Subject::Ingress(_) => Kind::Ingress,
-            Subject::Route(kind, _) => *kind,
-            Subject::ListenerSet(_) => Kind::ListenerSet,
-        };
-        ObjectRef::new(kind, self.key.clone())
+        ObjectRef::new(self.subject.kind(), self.key.clone())
     }
 }
 
 /// The object that is to be made or changed.
 pub enum Subject {
     /// The review is about an Ingress.
-    Ingress(Box<Ingress>),
+    Ingress(Arc<Ingress>),
     /// A route, and its kind.
     Route(Kind, Arc<Route>),
     /// A ListenerSet.
@@ -67,6 +62,24 @@ pub enum Subject {
 }
 
 impl Subject {
+    /// The kind of the object.
+    pub fn kind(&self) -> Kind {
+        match self {
+            Subject::Ingress(_) => Kind::Ingress,
+            Subject::Route(kind, _) => *kind,
+            Subject::ListenerSet(_) => Kind::ListenerSet,
+        }
+    }
+
+    /// The object as a world holds it.
+    pub fn object(&self) -> WorldObject {
+        match self {
+            Subject::Ingress(ingress) => WorldObject::Ingress(ingress.clone()),
+            Subject::Route(_, route) => WorldObject::Route(route.clone()),
+            Subject::ListenerSet(set) => WorldObject::ListenerSet(set.clone()),
+        }
+    }
+
     /// Whether the object says what it says in the store, as far as it is read.
     pub fn is_stored(&self, key: &Key, world: &World) -> bool {
         let objects = &world.gateway_api;
@@ -153,7 +166,7 @@ fn read_ingress(text: &str) -> Result<Option<Object>, String> {
     let WorldObject::Ingress(ingress) = convert::ingress(object).map_err(invalid)? else {
         return Ok(None);
     };
-    Ok(Some(about(Subject::Ingress(Box::new(Arc::unwrap_or_clone(ingress))))))
+    Ok(Some(about(Subject::Ingress(ingress))))
 }
 
 /// Reads an object of the Gateway API.

@@ -134,7 +134,7 @@ async fn start_when(has_all: bool) -> Running {
             ReviewRequest::answer(
                 question,
                 has_all,
-                &translator,
+                (&translator, &Pace::default()),
                 &mut world,
                 &mut Reviews::default(),
             );

@@ -16,6 +16,7 @@
 //! Exempt:  what is there at the start, which the caller does not ask about, and the operator's objects.
 
 pub mod answers;
+mod named;
 pub mod price;
 #[cfg(test)]
 mod tests;
@@ -46,6 +47,7 @@ pub struct Pace {
     news: BTreeMap<ObjectRef, bool>,
     waiting: usize,
     delayed: u64,
+    named: named::Named,
 }
 
 /// Whose share it is, and for what.
@@ -111,6 +113,7 @@ impl Pace {
             let due_at = self.share(&payer, now).due_at;
             self.by_time.insert((due_at, payer.clone()));
         }
+        self.named.set(&id, named::hosts_of(change.object.as_ref()));
         if self.share(&payer, now).put(change) {
             self.news.insert(id, true);
             self.waiting += 1;
@@ -134,6 +137,7 @@ impl Pace {
                     break;
                 }
                 share.numbers.remove(&change.id);
+                self.named.set(&change.id, BTreeSet::new());
                 self.waiting -= 1;
                 self.news.insert(change.id.clone(), false);
                 due.push((change.id, change.object));
@@ -269,6 +273,7 @@ impl Pace {
             return;
         }
         self.waiting -= 1;
+        self.named.set(id, BTreeSet::new());
         self.news.insert(id.clone(), false);
         if share.order.is_empty() {
             self.by_time.remove(&(share.due_at, payer.clone()));
