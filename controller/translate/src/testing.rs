@@ -35,6 +35,7 @@ pub fn options(flags: &str) -> Options {
             "--host-ownership" if value == "shared" => {
                 options.host_ownership = HostOwnership::Shared;
             }
+            "--tcp-services-configmap" => options.tcp_services_configmap = Key::parse(value),
             "--watch-namespace" => options.watch_namespace = Some(value.into()),
             _ => panic!("{flag} decides nothing here"),
         }

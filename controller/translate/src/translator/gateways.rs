@@ -107,7 +107,10 @@ impl Translator {
             let parents = parents.filter_map(|parent| parent.object(&id.key.namespace));
             self.route_parents.set(id, parents.collect());
         }
-        if !self.concerns_gateways(world, changed) && changed.namespaces.is_empty() {
+        let is_touched = self.concerns_gateways(world, changed)
+            || self.is_of_services(changed)
+            || !changed.namespaces.is_empty();
+        if !is_touched {
             self.gateway_memo.left = None;
             return BTreeSet::new();
         }
@@ -145,10 +148,6 @@ impl Translator {
         if now.statuses.is_empty() {
             return false;
         }
-        let services = [&self.options.tcp_services_configmap, &self.options.udp_services_configmap];
-        if services.into_iter().flatten().any(|key| changed.config_maps.contains(key)) {
-            return true;
-        }
         let is_beside = || {
             let is_above = |above: HostPattern| hosts.contains(&above);
             let served = self.snapshot.listener_servers.keys().map(|at| &at.host);
@@ -163,12 +162,19 @@ impl Translator {
                     .any(|host| hosts.contains(host) || host.wildcard_above().is_some_and(is_above))
         };
         is_new_settings
+            || self.is_of_services(changed)
             || !changed.namespaces.is_empty()
             || self.names_one_of(world, Kind::Secret, &changed.secrets)
             || self.names_one_of(world, Kind::ConfigMap, &changed.config_maps)
             || self.policies_name_one_of(changed)
             || now.depends_on(world, &changed.services)
             || is_beside()
+    }
+
+    /// Whether TCP or UDP services may take other ports, which Gateways' listeners then do not have.
+    fn is_of_services(&self, changed: &Changed) -> bool {
+        let maps = [&self.options.tcp_services_configmap, &self.options.udp_services_configmap];
+        maps.into_iter().flatten().any(|key| changed.config_maps.contains(key))
     }
 
     /// Whether something is served or told because of one of the objects of the Gateway API that changed. What is not may be

@@ -320,3 +320,30 @@ fn a_port_that_nginx_reloads_for_is_charged_to_the_namespace_of_the_set() {
     bench.see([ports_of("team", &[9_001])]);
     assert!(price(&bench, &[9_001]) < 10_000_000, "a port that another set has");
 }
+
+#[test]
+fn who_has_a_host_is_decided_again_when_a_tcp_service_takes_the_port_of_a_listener() {
+    let mut bench = Bench::new(options("--tcp-services-configmap=ops/tcp"));
+    let api = "apiVersion: gateway.networking.k8s.io/v1";
+    bench.see([class()]);
+    bench.apply(&format!(
+        "{api}\nkind: Gateway\nmetadata: {{ name: g, namespace: a, creationTimestamp: '1970-01-01T00:00:01Z' }}\nspec: {{ \
+         gatewayClassName: c, listeners: [{{ name: l, port: 9000, protocol: HTTP, hostname: h.test }}] }}\n---\n\
+         apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {{ name: i, namespace: b, annotations: {{ \
+         kubernetes.io/ingress.class: nginx }}, creationTimestamp: '1970-01-01T00:00:09Z' }}\nspec: {{ rules: [{{ host: \
+         h.test, http: {{ paths: [{{ path: /, pathType: Prefix, backend: {{ service: {{ name: s, port: {{ number: 80 \
+         }} }} }} }}] }} }}] }}"
+    ));
+    let host = HostPattern::parse("h.test").unwrap();
+    let owner = |bench: &Bench| bench.translator.owner_of(&host).unwrap().0.namespace.clone();
+    assert_eq!(*owner(&bench), *"a");
+    let map = |ports: &str| {
+        format!(
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {{ name: tcp, namespace: ops }}\ndata: {{ {ports} }}"
+        )
+    };
+    bench.apply(&map("'9000': x/s:80"));
+    assert_eq!(*owner(&bench), *"b", "the listener does not stand");
+    bench.apply(&map(""));
+    assert_eq!(*owner(&bench), *"a");
+}
