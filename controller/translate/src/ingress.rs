@@ -18,6 +18,7 @@ use oxigress_core::model::{
     BackendId, Bundle, BundleId, HostPattern, MAX_RULES, PathPattern, shorten,
 };
 use oxigress_core::patterns::{is_plain, leading_text};
+use oxigress_objects::acceptance::Acceptance;
 use oxigress_objects::ingress::{Ingress, Path, PathType, Port, Target, Tls};
 use oxigress_objects::small::SortedMap;
 use oxigress_objects::verdict::Note;
@@ -29,10 +30,10 @@ use std::sync::Arc;
 /// What becomes of one Ingress.
 #[derive(Debug, Default)]
 pub struct Parsed {
-    /// None: nothing of it is served.
+    /// What it claims, its hosts at least if nothing of it is served; `None`: it is not ours, or may be a canary.
     pub claims: Option<Claims>,
-    /// Its class is ours, whatever becomes of it.
-    pub is_ours: bool,
+    /// What becomes of it; `None`: it is not ours.
+    pub acceptance: Option<Acceptance>,
     /// What there is to say about it by itself.
     pub notes: Vec<Note>,
     /// The objects that its annotations name.
@@ -124,20 +125,15 @@ pub fn parse(
             &mut compiler,
         );
     if annotations.is_refused {
-        return Parsed { is_ours: true, notes, ..Parsed::default() };
+        let acceptance = Some(Acceptance::Refused);
+        return Parsed { acceptance, notes, ..Parsed::default() };
     }
     notes.extend(forbid_passthrough(options, &mut host));
-    let closed = annotations.closing.is_some() || settings.closing_key.is_some();
     let mut claims = Claims {
-        created: ingress.created,
-        key: key.clone(),
-        hosts: SortedMap::default(),
-        default_backend: None,
-        host_settings: Sealed::new(HostSettings::default()),
         is_catch_all: ingress.rules.is_empty(),
+        closed: annotations.closing.is_some() || settings.closing_key.is_some(),
         annotations,
-        closed,
-        has_groups: false,
+        ..Claims::nothing(key, ingress.created)
     };
     let mut hosts = Hosts::new();
     if let Some(target) = &ingress.default_backend {
@@ -152,12 +148,11 @@ pub fn parse(
     }
     claims.hosts = frozen(hosts);
     claims.check_captures(options.regex_per_host, &mut notes);
-    if claims.canary().is_some() {
-        return Parsed { claims: Some(claims), is_ours: true, notes, referred, bundles };
+    if claims.canary().is_none() {
+        host.tls = read_tls(ingress, &mut notes);
+        claims.host_settings = Sealed::new(host);
     }
-    host.tls = read_tls(ingress, &mut notes);
-    claims.host_settings = Sealed::new(host);
-    Parsed { claims: Some(claims), is_ours: true, notes, referred, bundles }
+    Parsed { claims: Some(claims), acceptance: Some(Acceptance::Served), notes, referred, bundles }
 }
 
 /// What becomes of an Ingress that is another controller's, or whose whole is refused.
@@ -168,7 +163,25 @@ fn refuse(world: &World, options: &Options, key: &Key, ingress: &Ingress) -> Opt
         Choice::Nobodys(note) => return Some(Parsed { notes: vec![note], ..Parsed::default() }),
     }
     let odd = refuse_catch_all(options, ingress).or_else(|| inspect::refuse(options, ingress));
-    odd.map(|note| Parsed { is_ours: true, notes: vec![note], ..Parsed::default() })
+    odd.map(|note| refused(options, (key, ingress), note))
+}
+
+/// What becomes of an Ingress of which nothing is served. Its hosts stay its own: else a mistake in it would hand them, and the
+/// requests for them, to whoever names them next.
+pub fn refused(options: &Options, (key, ingress): (&Key, &Ingress), note: Note) -> Parsed {
+    let canary = format!("{}/canary", options.annotations_prefix);
+    let may_be_main = ingress.annotations.get(&canary).is_none_or(|value| value == "false");
+    let claims = may_be_main
+        .then(|| Claims { hosts: hosts_of(ingress), ..Claims::nothing(key, ingress.created) });
+    let acceptance = Some(Acceptance::Refused);
+    Parsed { claims, acceptance, notes: vec![note], ..Parsed::default() }
+}
+
+/// The hosts of the rules that are read, without their paths.
+fn hosts_of(ingress: &Ingress) -> SortedMap<HostPattern, Box<[Claim]>> {
+    let rules = ingress.rules.iter().take(MAX_RULES);
+    let hosts = rules.filter_map(|rule| parse_host(&rule.host).ok());
+    frozen(hosts.map(|host| (host, Vec::new())).collect())
 }
 
 /// Passthrough is the operator's to permit.

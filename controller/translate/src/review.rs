@@ -127,7 +127,7 @@ impl Translator {
             return Err(format!("metadata.uid: {:?} is not a UUID", shorten(uid)));
         }
         self.check_settings(ingress).and_then(|()| self.check_paths(world, key, ingress))?;
-        let parsed = self.read_candidate(world, (key, ingress), reviews, now);
+        let parsed = self.read_candidate(world, (key, ingress), reviews, now)?;
         let merging = Prices { translator: self, world }.of_merging(key, ingress);
         if merging > 0 {
             reviews.charge(merging);
@@ -181,12 +181,19 @@ impl Translator {
         (key, ingress): (&Key, &Ingress),
         reviews: &mut Reviews,
         now: Instant,
-    ) -> ingress::Parsed {
+    ) -> Result<ingress::Parsed, String> {
         reviews.begin(&key.namespace, now);
         let prefix = &self.options.annotations_prefix;
         let price = patterns::budget::price_by(ingress, prefix, |meaning, text| {
             reviews.price(meaning, text)
         });
+        if let Some(other) = self.pattern_budget.pushed_out(key, ingress.created, price) {
+            return Err(format!(
+                "with it the regular expressions of namespace {} take too long to compile together, and those of the newer \
+                 Ingress {} would not be served: use fewer or simpler ones, or move Ingresses to another namespace",
+                key.namespace, other.name
+            ));
+        }
         let compiler = match self.pattern_budget.would_be_over(key, ingress.created, price) {
             true => Compiler::over_budget(),
             false => {
@@ -195,7 +202,7 @@ impl Translator {
         };
         let compiler = compiler.reviewing(reviews);
         let object = (key, ingress);
-        ingress::parse(world, &self.options, &self.settings, object, compiler)
+        Ok(ingress::parse(world, &self.options, &self.settings, object, compiler))
     }
 
     fn removed<'i>(&'i self, ingress: &'i Ingress) -> impl Iterator<Item = String> + 'i {

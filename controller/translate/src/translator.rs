@@ -248,6 +248,11 @@ impl Translator {
         std::mem::take(&mut self.new_acceptances)
     }
 
+    /// Whether an Ingress is served, or a part of it.
+    pub(crate) fn is_served(&self, ingress: &Key) -> bool {
+        self.acceptances.get(ingress) == Some(&Acceptance::Served)
+    }
+
     /// Computes again what `changed` touches; answers what became different.
     pub fn update(&mut self, world: &World, changed: &Changed) -> (Patch, VerdictChanges) {
         let is_first = std::mem::take(&mut self.is_first);
@@ -364,9 +369,8 @@ impl Translator {
         key: &Key,
         hosts: &mut BTreeSet<HostPattern>,
     ) -> BTreeSet<BackendId> {
-        let refused = self.refuse_paths(key);
-        let mut parsed = match (world.ingresses.get(key), refused) {
-            (_, Some(refused)) => refused,
+        let mut parsed = match (world.ingresses.get(key), self.refuse_paths(key)) {
+            (Some(ingress), Some(note)) => ingress::refused(&self.options, (key, ingress), note),
             (Some(ingress), None) => {
                 let compiler = match self.pattern_budget.is_over(key) {
                     true => Compiler::over_budget(),
@@ -377,7 +381,7 @@ impl Translator {
                 let object = (key, &**ingress);
                 ingress::parse(world, &self.options, &self.settings, object, compiler)
             }
-            (None, None) => ingress::Parsed::default(),
+            (None, _) => ingress::Parsed::default(),
         };
         if let Some(claims) = &mut parsed.claims {
             claims.share_policies(&mut self.shared_policies);
@@ -387,16 +391,12 @@ impl Translator {
         self.notes.set(Part::Ingress(key.clone()), notes);
         self.referred.set(key, parsed.referred);
         self.offer_bundles(BundleSource::Ingress(key.clone()), parsed.bundles);
-        let acceptance = parsed.is_ours.then_some(match parsed.claims {
-            Some(_) => Acceptance::Served,
-            None => Acceptance::Refused,
-        });
-        if self.acceptances.get(key) != acceptance.as_ref() {
-            match acceptance {
+        if self.acceptances.get(key) != parsed.acceptance.as_ref() {
+            match parsed.acceptance {
                 Some(acceptance) => drop(self.acceptances.insert(key.clone(), acceptance)),
                 None => drop(self.acceptances.remove(key)),
             }
-            self.new_acceptances.insert(key.clone(), acceptance);
+            self.new_acceptances.insert(key.clone(), parsed.acceptance);
         }
         self.replace_claims(key, parsed.claims, hosts)
     }

@@ -70,18 +70,21 @@ impl Stock {
     }
 
     /// Whether a candidate of this size would be, in the place of its older self.
-    pub fn would_be_over(&self, limit: u64, key: &Key, (created, size): Item) -> bool {
-        let Some(namespace) = self.namespaces.get(&key.namespace) else { return size > limit };
-        let age = Age { created, key: key.clone() };
-        let older = namespace.sizes.range(..age).filter(|(other, _)| other.key != *key);
-        let taken = older.map(|(_, size)| *size).fold(size, u64::saturating_add);
-        taken > limit
+    pub fn would_be_over(&self, limit: u64, key: &Key, item: Item) -> bool {
+        let namespace = self.namespaces.get(&key.namespace);
+        namespace.map_or(item.1 > limit, |namespace| namespace.would_be_over(limit, key, item))
     }
 
     /// Which others would be over the limit, or no more, if an Ingress came to this.
     pub fn would_turn(&self, limit: u64, key: &Key, item: Option<Item>) -> BTreeSet<&Key> {
         let namespace = self.namespaces.get(&key.namespace);
         namespace.map_or_else(BTreeSet::new, |namespace| namespace.would_turn(limit, key, item))
+    }
+
+    /// One of the others that would be over the limit newly.
+    pub fn pushed_out(&self, limit: u64, key: &Key, item: Item) -> Option<&Key> {
+        let turned = self.would_turn(limit, key, Some(item));
+        turned.into_iter().find(|other| !self.is_over(other))
     }
 
     /// Whether nothing is counted.
@@ -151,6 +154,35 @@ impl Namespace {
             self.taken += size;
             self.first_over = self.after(&first);
             turned.insert(first.key);
+        }
+    }
+
+    /// Looks at those between the limit and the candidate only.
+    fn would_be_over(&self, limit: u64, key: &Key, (created, size): Item) -> bool {
+        let own = Age { created, key: key.clone() };
+        let old = self.age_of(key).filter(|age| !self.is_over(age));
+        let taken = self.taken - old.map_or(0, |_| self.size_of(key));
+        // The sum of it and of all that are older.
+        let mut sum = taken.saturating_add(size);
+        let others = |(age, _): &(&Age, &u64)| age.key != *key;
+        match &self.first_over {
+            Some(first) if own > *first => {
+                let mut between = self.sizes.range(first..&own).filter(others);
+                between.any(|(_, other)| {
+                    sum = sum.saturating_add(*other);
+                    sum > limit
+                }) || sum > limit
+            }
+            _ => {
+                let mut newer = self.sizes.range(&own..).filter(others);
+                while sum > limit
+                    && let Some((age, other)) = newer.next()
+                    && !self.is_over(age)
+                {
+                    sum -= other;
+                }
+                sum > limit
+            }
         }
     }
 
@@ -227,6 +259,11 @@ mod tests {
         item: Option<Item>,
     ) -> Result<(), TestCaseError> {
         let before = over(all);
+        let (created, size) = item.unwrap_or((0, 1));
+        let would_be_over = stock.would_be_over(LIMIT, key, (created, size));
+        let mut with = all.clone();
+        with.insert(key.clone(), (created, size));
+        prop_assert_eq!(would_be_over, over(&with).contains(key));
         let told: BTreeSet<Key> = stock.would_turn(LIMIT, key, item).into_iter().cloned().collect();
         let mut turned = stock.update(LIMIT, [(key, item)]);
         match item {

@@ -1,9 +1,9 @@
 //! What an Ingress claims: paths by host, where they lead, and what holds for them.
 
 use crate::age::Age;
-use crate::annotation::Annotations;
 use crate::annotation::balancing::Balancing;
 use crate::annotation::canary::Canary;
+use crate::annotation::{Annotations, HostSettings};
 use crate::backend_ref::BackendRef;
 use crate::host::owner::Sealed;
 use crate::shared_policies::SharedPolicies;
@@ -78,6 +78,21 @@ impl Claim {
 }
 
 impl Claims {
+    /// Those of an Ingress that claims nothing yet.
+    pub(super) fn nothing(key: &Key, created: i64) -> Self {
+        Claims {
+            created,
+            key: key.clone(),
+            hosts: SortedMap::default(),
+            default_backend: None,
+            host_settings: Sealed::new(HostSettings::default()),
+            is_catch_all: false,
+            annotations: Annotations::default(),
+            closed: false,
+            has_groups: false,
+        }
+    }
+
     /// Its rules if it is a canary.
     pub fn canary(&self) -> Option<&Canary> {
         self.annotations.canary.as_deref()

@@ -47,6 +47,36 @@ fn is_suspicious(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Translator;
+    use crate::testing;
+    use oxigress_core::model::{HostPattern, PathPattern};
+
+    #[test]
+    fn an_ingress_that_is_refused_keeps_its_hosts_unless_it_may_be_a_canary() {
+        let ingress = |namespace: &str, year: u16, annotation: &str, path: &str| {
+            format!(
+                "---\napiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {{ name: i, namespace: {namespace}, \
+                 creationTimestamp: '{year}-01-01T00:00:00Z', annotations: {{ kubernetes.io/ingress.class: nginx{annotation} }} }}\n\
+                 spec: {{ rules: [{{ host: h.test, http: {{ paths: [{{ path: {path}, pathType: Prefix, backend: {{ service: \
+                 {{ name: s, port: {{ number: 80 }} }} }} }}] }} }}] }}\n"
+            )
+        };
+        let host = HostPattern::parse("h.test").unwrap();
+        let flags = testing::options("--deep-inspect");
+        let canary = ", nginx.ingress.kubernetes.io/canary: 'true'";
+        for (annotation, path, owner) in
+            [("", "/", "a"), ("", "/etc/passwd", "a"), (canary, "/etc/passwd", "b")]
+        {
+            let all = ingress("a", 2020, annotation, path) + &ingress("b", 2024, "", "/b");
+            let (world, mut translator) = (testing::world(&all), Translator::new(flags.clone()));
+            translator.update(&world, &world.all());
+            let (key, _) = translator.owner_of(&host).unwrap();
+            assert_eq!(*key.namespace, *owner, "{annotation} {path}");
+            let refused = PathPattern::prefix("/etc/passwd").unwrap();
+            let rules = &translator.snapshot().servers[&host].rules;
+            assert!(rules.iter().all(|rule| rule.path != refused), "{annotation} {path}");
+        }
+    }
 
     #[test]
     fn the_reference_s_list_is_refused_and_plain_words_are_not() {

@@ -43,11 +43,11 @@ const CERTIFICATE: u64 = 125_000;
 /// What reading a byte of revocation lists costs.
 const BYTE_OF_LISTS: u64 = 20;
 /// What reading an Ingress again costs beside its paths.
-const INGRESS: u64 = 60_000;
+pub const INGRESS: u64 = 60_000;
 /// What reading a path again costs.
 pub const PATH: u64 = 5_000;
 /// What merging a rule costs that the Ingress did not have itself.
-const RULE: u64 = 5_000;
+pub const RULE: u64 = 5_000;
 /// What a byte of an object costs each time that an Ingress takes it over.
 const BYTE: u64 = 5;
 /// What reading a rule of a route costs, once for each match and backend.
@@ -368,7 +368,7 @@ impl<'a> Prices<'a> {
     /// The older form of an Ingress that is served, if it says the same about everything but the paths of its hosts.
     fn same_but_for_paths(&self, key: &Key, new: &Ingress) -> Option<&'a Ingress> {
         self.world.ingresses.get(key).map(AsRef::as_ref).filter(|old| {
-            self.translator.claims.contains_key(key)
+            self.translator.is_served(key)
                 && (old.created, &old.class, &old.tls) == (new.created, &new.class, &new.tls)
                 && (&old.annotations, &old.default_backend)
                     == (&new.annotations, &new.default_backend)

@@ -86,6 +86,11 @@ impl PatternBudget {
         self.0.would_be_over(OF_NAMESPACE, key, (created, price))
     }
 
+    /// One of the others that would be over the budget newly with a candidate of this price.
+    pub fn pushed_out(&self, key: &Key, created: i64, price: u64) -> Option<&Key> {
+        self.0.pushed_out(OF_NAMESPACE, key, (created, price))
+    }
+
     /// Which others would be over the budget, or no more, with this Ingress.
     pub fn would_turn(&self, prefix: &str, key: &Key, new: Option<&Ingress>) -> BTreeSet<&Key> {
         let item = new.map(|ingress| (ingress.created, price(ingress, prefix)));

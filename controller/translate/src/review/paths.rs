@@ -3,9 +3,9 @@
 use crate::Translator;
 use crate::ingress::{Claim, Claims};
 use crate::review::ReviewOutcome;
-use oxigress_core::model::{PathPattern, shorten};
+use oxigress_core::model::{HostPattern, PathPattern, shorten};
 use oxigress_objects::World;
-use oxigress_objects::ingress::Ingress;
+use oxigress_objects::ingress::{Ingress, Rule};
 use std::collections::BTreeSet;
 
 /// The paths of an Ingress on one host: as they are written, and as they are served. `/login/` and `/login` are one prefix.
@@ -61,7 +61,10 @@ impl Translator {
                     let by_pattern = is_older && paths.serves(claim);
                     by_text || by_pattern && !(keeps && had.serves(claim))
                 };
-                let Some(taken) = other.claims_on(host).iter().find(is_taken) else { continue };
+                let served = other.claims_on(host).iter().find(is_taken).map(|claim| &*claim.path);
+                let stored = || self.stored_path(world, other, host, &paths.written, &had.written);
+                let taken = served.or_else(|| (!is_older).then(stored).flatten());
+                let Some(taken) = taken else { continue };
                 // The second Ingress of a rollout that is not under way says `canary: "false"`. A canary of another namespace joins
                 // no path, and without one the older Ingress has it.
                 let is_rollout = (is_own || claims.canary().is_some() || !is_older)
@@ -71,7 +74,7 @@ impl Translator {
                     return Err(format!(
                         "host {:?} and path {:?} is already defined in ingress {}: use another path, or annotate a canary",
                         host.as_str(),
-                        shorten(&taken.path),
+                        shorten(taken),
                         other.key
                     ));
                 }
@@ -79,5 +82,22 @@ impl Translator {
         }
         outcome.compared += others.len();
         Ok(())
+    }
+
+    /// The first new path that an Ingress of which nothing is served has on a host: it has it when it is served again.
+    fn stored_path<'w>(
+        &self,
+        world: &'w World,
+        by: &Claims,
+        host: &HostPattern,
+        written: &BTreeSet<&str>,
+        had: &BTreeSet<&str>,
+    ) -> Option<&'w str> {
+        let ingress = world.ingresses.get(&by.key).filter(|_| !self.is_served(&by.key))?;
+        let name = if *host == HostPattern::default_host() { "" } else { host.as_str() };
+        let is_of_host = |rule: &&Rule| rule.host.eq_ignore_ascii_case(name);
+        let mut paths = ingress.rules.iter().filter(is_of_host).flat_map(|rule| &rule.paths);
+        let is_taken = |path: &str| written.contains(path) && !had.contains(path);
+        paths.find_map(|path| Some(path.written()).filter(|path| is_taken(path)))
     }
 }

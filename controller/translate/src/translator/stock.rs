@@ -5,8 +5,9 @@
 
 use super::Translator;
 use super::known::copies_of;
-use crate::ingress::{self, class};
+use crate::ingress::class;
 use crate::pace::price::bytes::{bytes_of, named_by};
+use crate::pace::price::{INGRESS, PATH, RULE};
 use oxigress_core::model::MAX_RULES;
 use oxigress_objects::ingress::Ingress;
 use oxigress_objects::verdict::Note;
@@ -15,6 +16,8 @@ use std::collections::BTreeSet;
 
 /// The most paths of a namespace's Ingresses: what is read and merged again within two seconds.
 const MOST_PATHS: u64 = 200_000;
+/// What an Ingress counts as beside its paths, by the time that it takes to read.
+const PATHS_OF_INGRESS: u64 = INGRESS / (PATH + RULE);
 /// So many bytes of the Secrets and ConfigMaps that an Ingress names are read in the time of a path.
 const BYTES_OF_PATH: u64 = 1_024;
 
@@ -53,13 +56,13 @@ impl Translator {
         all
     }
 
-    /// What becomes of an Ingress for whose paths its namespace has no room.
-    pub(super) fn refuse_paths(&self, key: &Key) -> Option<ingress::Parsed> {
-        let notes = vec![self.path_stock.is_over(key).then(|| no_room(key))?];
-        Some(ingress::Parsed { is_ours: true, notes, ..ingress::Parsed::default() })
+    /// Why nothing is served of an Ingress for whose paths its namespace has no room.
+    pub(super) fn refuse_paths(&self, key: &Key) -> Option<Note> {
+        self.path_stock.is_over(key).then(|| no_room(key))
     }
 
-    /// Whether there would be room for a candidate in the place of its older self, which it may always do with less.
+    /// Whether there would be room for a candidate in the place of its older self, which it may always do with less, and for the
+    /// others still.
     pub(crate) fn check_paths(
         &self,
         world: &World,
@@ -67,18 +70,26 @@ impl Translator {
         new: &Ingress,
     ) -> Result<(), String> {
         let size = size_of(world, &self.options.annotations_prefix, key, new);
+        let item = (new.created, size);
         let old = self.path_stock.item(key).filter(|(created, _)| *created == new.created);
         let is_larger = old.is_none_or(|(_, old)| size > old);
-        match is_larger && self.path_stock.would_be_over(MOST_PATHS, key, (new.created, size)) {
-            true => Err(no_room(key).message),
-            false => Ok(()),
+        if is_larger && self.path_stock.would_be_over(MOST_PATHS, key, item) {
+            return Err(no_room(key).message);
+        }
+        match self.path_stock.pushed_out(MOST_PATHS, key, item) {
+            Some(other) => Err(format!(
+                "with it the Ingresses of namespace {} have more than {MOST_PATHS} paths together ({}), and nothing of the                  newer Ingress {} would be served: {REMEDY}",
+                key.namespace, COUNTED, other.name
+            )),
+            None => Ok(()),
         }
     }
 }
 
 /// The paths of an Ingress that are read, and what counts as some.
 fn size_of(world: &World, prefix: &str, key: &Key, ingress: &Ingress) -> u64 {
-    paths_of(prefix, ingress) + bytes_named(world, prefix, key, ingress) / BYTES_OF_PATH
+    let named = bytes_named(world, prefix, key, ingress) / BYTES_OF_PATH;
+    PATHS_OF_INGRESS + paths_of(prefix, ingress) + named
 }
 
 /// The paths of an Ingress that are read, and their copies for its aliases. A rule without paths and an Ingress without rules
@@ -96,10 +107,16 @@ fn bytes_named(world: &World, prefix: &str, key: &Key, ingress: &Ingress) -> u64
     named.iter().map(|object| bytes_of(world, object)).sum()
 }
 
+const _: () = assert!(PATHS_OF_INGRESS == 6);
+/// What counts as paths.
+const COUNTED: &str = "each Ingress counts as 6 more, and copies for server-alias and each KiB of the Secrets and ConfigMaps that \
+    they name count too";
+const REMEDY: &str = "use fewer paths, or move Ingresses to another namespace";
+
 fn no_room(key: &Key) -> Note {
     Note::rejected(format!(
-        "the Ingresses of namespace {} have more than {MOST_PATHS} paths together, where copies for server-alias and each KiB of \
-         the Secrets and ConfigMaps that they name count as paths, and this one is among the newest: nothing of it is served: use fewer paths, or move Ingresses to another namespace",
+        "the Ingresses of namespace {} have more than {MOST_PATHS} paths together ({COUNTED}), and this one is among the newest: \
+         nothing of it is served: {REMEDY}",
         key.namespace
     ))
 }
@@ -154,13 +171,14 @@ mod tests {
 
         fn is_served(&self, created: i64) -> bool {
             let host = HostPattern::parse(&format!("h{created}.test")).unwrap();
-            self.translator.snapshot().servers.contains_key(&host)
+            // A host without paths has the root.
+            self.translator.snapshot().servers.get(&host).is_some_and(|it| it.rules.len() > 1)
         }
     }
 
-    /// One that counts for 50,000 paths, since it has 99 aliases, which are none.
+    /// One that counts for nearly 50,000 paths, since it has 99 aliases, which are none.
     fn quarter(created: i64) -> Ingress {
-        let mut ingress = ingress(created, 500);
+        let mut ingress = ingress(created, 499);
         ingress.annotations.insert("x.io/server-alias".into(), ["-"; 99].join(","));
         ingress
     }
@@ -180,13 +198,19 @@ mod tests {
         let (_, note) = notes.find(|(_, note)| note.severity == Severity::Rejected).unwrap();
         assert!(note.message.contains("namespace a have more than 200000 paths"), "{note:?}");
         drop(notes);
+        // Its host is nobody else's for that.
+        bench.put("b", "stranger", Some(Ingress { created: 7, ..ingress(5, 1) }));
+        let host = HostPattern::parse("h5.test").unwrap();
+        let owner = |bench: &Bench| bench.translator.owner_of(&host).unwrap().0.clone();
+        assert_eq!(owner(&bench), Key::new("a", "i5"));
+        bench.put("b", "stranger", None);
         // No change has more read than there is room for.
         take_paths_read();
         let users = ObjectRef::new(Kind::Secret, Key::new("a", "users"));
         let secret = Secret { offer: Offer::WithoutPair, fields: Arc::new(Fields::default()) };
         for object in [Some(Object::Secret(secret)), None] {
             bench.see(users.clone(), object);
-            assert_eq!(take_paths_read(), 4 * 500);
+            assert_eq!(take_paths_read(), 4 * 499);
         }
         // Nor is it admitted, but in the place of an older one.
         let fits = |bench: &Bench, name: &str, of: &Ingress| {
@@ -195,6 +219,12 @@ mod tests {
         assert!(fits(&bench, "i4", &quarter(4)) && !fits(&bench, "i4", &quarter(7)));
         assert!(!fits(&bench, "new", &ingress(9, 1)));
         assert!(fits(&bench, "i5", &quarter(5)), "it is no larger than it is");
+        // Nor may an older one grow so that there is none left for another one.
+        let mut larger = quarter(1);
+        larger.rules[0].paths.extend(ingress(1, 5).rules.swap_remove(0).paths);
+        let key = Key::new("a", "i1");
+        let denial = bench.translator.check_paths(&bench.world, &key, &larger).unwrap_err();
+        assert!(denial.contains("of the newer Ingress i4 would be served"), "{denial}");
         bench.put("a", "i1", None);
         assert_eq!(served(&bench), [2, 3, 4, 5, 6]);
     }
@@ -245,12 +275,12 @@ mod tests {
         };
         world.apply(map("users", 3_000_000), &mut Changed::default());
         world.apply(map("unnamed", 3_000_000), &mut Changed::default());
-        assert_eq!(size_of(&world, "x.io", &own, &one), 10 + 2_929);
-        assert_eq!(size_of(&world, "x.io", &other, &one), 10, "it names one of its own namespace");
+        assert_eq!(size_of(&world, "x.io", &own, &one), 16 + 2_929);
+        assert_eq!(size_of(&world, "x.io", &other, &one), 16, "it names one of its own namespace");
         let mut foreign = one.clone();
         foreign.annotations.insert("x.io/auth-secret".into(), "a/users".into());
-        assert_eq!(size_of(&world, "x.io", &other, &foreign), 10);
-        assert_eq!(size_of(&world, "x.io", &own, &foreign), 10 + 2_929);
+        assert_eq!(size_of(&world, "x.io", &other, &foreign), 16);
+        assert_eq!(size_of(&world, "x.io", &own, &foreign), 16 + 2_929);
     }
 
     #[test]

@@ -25,9 +25,11 @@ impl Prices<'_> {
 
     /// What it costs that an Ingress leads to Services newly, or otherwise than before.
     pub(super) fn of_targets(&self, key: &Key, new: &Ingress) -> u64 {
-        let old = self.world.ingresses.get(key).filter(|old| {
-            self.translator.claims.contains_key(key) && old.annotations == new.annotations
-        });
+        let old = self
+            .world
+            .ingresses
+            .get(key)
+            .filter(|old| self.translator.is_served(key) && old.annotations == new.annotations);
         let known: BTreeSet<&Target> = old.iter().flat_map(|old| targets(old)).collect();
         let new_targets: BTreeSet<&Target> =
             targets(new).filter(|target| !known.contains(target)).collect();

@@ -212,6 +212,20 @@ fn an_old_ingress_takes_no_path_of_another_namespace() {
     fixture.denies("old", &[&old[..], &patterns].concat(), why);
 }
 
+/// What nothing is served of comes back as old as it is, and then has its paths.
+#[test]
+fn a_path_of_an_older_ingress_that_is_refused_is_nobody_else_s() {
+    let catch_all = "spec: defaultBackend: { service: { name: cart, port: { number: 80 } } }";
+    let refused = ["host: pay.test", "path: /x", "age: 2019-01-01T00:00:00Z", catch_all];
+    let fixture = Fixture::new("--disable-catch-all", &[ingress("first", &refused)]);
+    let young = ["namespace: shop", "age: 2025-01-01T00:00:00Z", "host: pay.test"];
+    let why = "is already defined in ingress default/first";
+    fixture.denies("young", &[&young[..], &["path: /x"]].concat(), why);
+    fixture.admits("young", &[&young[..], &["path: /y"]].concat());
+    let old = ["namespace: shop", "age: 2018-01-01T00:00:00Z", "host: pay.test", "path: /x"];
+    fixture.denies("old", &old, "pay.test");
+}
+
 /// Merging hosts of thousands of paths again is charged, and done once.
 #[test]
 fn a_review_is_charged_for_the_rules_on_its_hosts() {
