@@ -1,7 +1,7 @@
 //! The addresses to which the gateway may connect, whatever object names them.
 //!
 //! Shape:   a few comparisons for an ordinary address; a port of the gateway itself is compared with its listeners. An
-//!          IPv6 address that embeds an IPv4 one is judged as the latter.
+//!          IPv6 address that embeds an IPv4 one is judged as the latter, where it may embed several as each of them.
 //! Source:  RFC 6890 (special addresses), RFC 6052 and RFC 8215 (NAT64), RFC 4291 §2.5.5 (mapped, compatible).
 
 use crate::policy::networks::Networks;
@@ -119,8 +119,34 @@ impl Destinations {
     /// Why no connection may be made to an address; `None` if it may. `is_local` returns whether an address is one of
     /// this machine's; it is called for the gateway's own ports only.
     #[inline]
-    pub fn denial(&self, to: SocketAddr, is_local: impl FnOnce(IpAddr) -> bool) -> Option<Denial> {
-        let address = meant(to.ip());
+    pub fn denial(&self, to: SocketAddr, is_local: impl Fn(IpAddr) -> bool) -> Option<Denial> {
+        let own = match to.ip() {
+            IpAddr::V6(v6) if is_of_own_nat64(v6) => self.denial_of_shorter(v6, to, &is_local),
+            _ => None,
+        };
+        own.or_else(|| self.denial_of(meant(to.ip()), to, is_local))
+    }
+
+    /// The same for each address that the prefixes of other lengths embed.
+    #[cold]
+    fn denial_of_shorter(
+        &self,
+        v6: Ipv6Addr,
+        to: SocketAddr,
+        is_local: &impl Fn(IpAddr) -> bool,
+    ) -> Option<Denial> {
+        let mut all = embedded_before_end(v6).into_iter();
+        all.find_map(|address| self.denial_of(address?.into(), to, is_local))
+    }
+
+    /// The same where `address` is what `to` leads to.
+    #[inline]
+    fn denial_of(
+        &self,
+        address: IpAddr,
+        to: SocketAddr,
+        is_local: impl FnOnce(IpAddr) -> bool,
+    ) -> Option<Denial> {
         if self.is_strict
             && let Some(denial) = special(address)
             && (denial != Denial::Loopback || !self.allows_loopback)
@@ -174,7 +200,7 @@ fn embedded(address: Ipv6Addr) -> Option<Ipv4Addr> {
         [0, 0, 0, 0, 0, 0xffff] | [0, 0, 0, 0, 0xffff, 0] | [0x64, 0xff9b, 0, 0, 0, 0] => {
             Some(v4(high, low))
         }
-        // NAT64 of one's own.
+        // NAT64 of one's own, by a prefix of 96 bits.
         [0x64, 0xff9b, 1, ..] => Some(v4(high, low)),
         // Compatible: but for `::` and `::1`.
         [0, 0, 0, 0, 0, 0] if (high, low) != (0, 0) && (high, low) != (0, 1) => Some(v4(high, low)),
@@ -182,6 +208,20 @@ fn embedded(address: Ipv6Addr) -> Option<Ipv4Addr> {
         [0x2002, high, low, ..] => Some(v4(high, low)),
         _ => None,
     }
+}
+
+/// Of `64:ff9b:1::/48`, in which an operator has NAT64 prefixes of one's own (RFC 8215).
+#[inline]
+fn is_of_own_nat64(address: Ipv6Addr) -> bool {
+    matches!(address.segments(), [0x64, 0xff9b, 1, ..])
+}
+
+/// The IPv4 addresses that a NAT64 prefix of 48, 56 and 64 bits embeds, around an octet that says nothing (RFC 6052 §2.2);
+/// what follows them means nothing. `None`: the prefix has another length, since no server is in `0.0.0.0/8`.
+fn embedded_before_end(address: Ipv6Addr) -> [Option<Ipv4Addr>; 3] {
+    let [.., a, b, _, c, d, e, f, _, _, _] = address.octets();
+    let all = [[a, b, c, d], [b, c, d, e], [c, d, e, f]];
+    all.map(|v4| Some(Ipv4Addr::from(v4)).filter(|_| v4[0] != 0))
 }
 
 /// What is special about an address.
@@ -194,6 +234,8 @@ fn special(address: IpAddr) -> Option<Denial> {
             [169, 254, ..] => Some(Denial::LinkLocal),
             // Metadata of Alibaba Cloud and of Oracle Cloud, which are one machine's own as link-local addresses are.
             [100, 100, 100, 200] | [192, 0, 0, 192] => Some(Denial::LinkLocal),
+            // Azure's WireServer, which gives a machine its certificates and keys.
+            [168, 63, 129, 16] => Some(Denial::LinkLocal),
             [224..=239, ..] | [255, 255, 255, 255] => Some(Denial::Multicast),
             _ => None,
         },
@@ -246,6 +288,9 @@ mod tests {
             ("100.100.100.200", Denial::LinkLocal),
             ("64:ff9b::100.100.100.200", Denial::LinkLocal),
             ("192.0.0.192", Denial::LinkLocal),
+            ("168.63.129.16", Denial::LinkLocal),
+            ("::ffff:168.63.129.16", Denial::LinkLocal),
+            ("64:ff9b:1::168.63.129.16", Denial::LinkLocal),
             ("febf::1", Denial::LinkLocal),
             ("224.0.0.1", Denial::Multicast),
             ("239.255.255.255", Denial::Multicast),
@@ -263,6 +308,8 @@ mod tests {
             "fec0::1",
             "100.100.100.201",
             "192.0.0.1",
+            "168.63.129.17",
+            "64:ff9b:1::10.0.0.1",
         ] {
             assert_eq!(strict.denial(to(address, 80), |_| false), None, "{address}");
         }
@@ -302,6 +349,33 @@ mod tests {
         }
         for address in ["10.2.2.3", "fd00:2::9", "127.0.0.1"] {
             assert_eq!(listed.denial(to(address, 80), |_| false), None, "{address}");
+        }
+    }
+
+    #[test]
+    fn a_nat64_prefix_of_one_s_own_may_have_any_length() {
+        let listed = Destinations::new(false, &["10.1.0.0/16".parse().unwrap()]);
+        let own = [to("0.0.0.0", 8443)];
+        let listed = listed.with_own(own);
+        let machine = |address: IpAddr| address == "192.168.0.5".parse::<IpAddr>().unwrap();
+        for (address, port, denial) in [
+            // What follows the address looks like a harmless one.
+            ("64:ff9b:1:a9fe:a9:fe00:a00:1", 80, Some(Denial::LinkLocal)),
+            ("64:ff9b:1:a9:fe:a9fe:a00:1", 80, Some(Denial::LinkLocal)),
+            ("64:ff9b:1:0:a9:fea9:fe00:1", 80, Some(Denial::LinkLocal)),
+            ("64:ff9b:1:22:a9:fea9:fe0a:1", 80, Some(Denial::LinkLocal)),
+            // The octet in the middle says nothing.
+            ("64:ff9b:1:a9fe:ffa9:fe00:a00:1", 80, Some(Denial::LinkLocal)),
+            ("64:ff9b:1:a01:2:300:808:808", 80, Some(Denial::Listed)),
+            ("64:ff9b:1:1122:3344:5566:a01:203", 80, Some(Denial::Listed)),
+            ("64:ff9b:1:c0a8:0:500:808:808", 8443, Some(Denial::OwnListener)),
+            ("64:ff9b:1:c0a8:0:500:808:808", 443, None),
+            ("64:ff9b:1:a02:2:300:808:808", 80, None),
+            ("64:ff9b:1::8.8.8.8", 80, None),
+            // Another prefix.
+            ("64:ff9b:2:a9fe:a9:fe00:a00:1", 80, None),
+        ] {
+            assert_eq!(listed.denial(to(address, port), machine), denial, "{address}");
         }
     }
 
