@@ -46,7 +46,7 @@ pub(super) struct Carried {
     moves: u8,
     /// The steps of the server were taken.
     pub has_server_steps: bool,
-    /// The namespace whose rule has given the request its path, where that leads to rules of this namespace only.
+    /// The first namespace that has given the request a path: it leads to rules of this namespace only.
     pub mover: Option<Box<[u8]>>,
 }
 
@@ -99,8 +99,17 @@ impl Carried {
     }
 }
 
-/// A location of a server, and the patterns of who wrote it.
-pub(super) type PlacedLocation<'s, 'a> = (&'s script::Location, NamespacePatterns<'a>);
+/// A location of a server, the patterns of who wrote it, and the namespace to whose rules alone it may lead, if it may not lead to
+/// any.
+pub(super) type PlacedLocation<'s, 'a> =
+    (&'s script::Location, NamespacePatterns<'a>, Option<&'s [u8]>);
+
+/// The policies of a location, and where it may lead to.
+type FoundLocation<'s> = (&'s [u8], Option<&'s [u8]>);
+
+fn found<'s>((location, _, owner): PlacedLocation<'s, '_>) -> FoundLocation<'s> {
+    (location.policies.as_str().as_bytes(), owner)
+}
 
 /// The path and query that a script has given a request, and what it carries there.
 #[derive(Debug)]
@@ -297,20 +306,20 @@ impl<'a, 'g, F: Facts> Run<'a, 'g, F> {
         &mut self,
         locations: &[PlacedLocation<'s, 'a>],
         (rule_text, is_regex, is_exact): (&[u8], bool, bool),
-    ) -> Result<Option<&'s [u8]>, NoAnswer> {
+    ) -> Result<Option<FoundLocation<'s>>, NoAnswer> {
         let path = self.values.facts.path().to_vec();
-        let mut longest: Option<(&str, bool, &script::Location)> = None;
-        for (location, _) in locations {
+        let mut longest: Option<(&str, bool, PlacedLocation<'s, 'a>)> = None;
+        for placed @ (location, ..) in locations {
             match &location.at {
                 Place::Exact(text) if text.as_bytes() == path && !is_exact => {
-                    return Ok(Some(location.policies.as_str().as_bytes()));
+                    return Ok(Some(found(*placed)));
                 }
                 Place::Prefix(text) | Place::FirstPrefix(text)
                     if path.starts_with(text.as_bytes())
                         && longest.is_none_or(|(other, ..)| text.len() > other.len()) =>
                 {
                     let is_first = matches!(location.at, Place::FirstPrefix(_));
-                    longest = Some((text, is_first, location));
+                    longest = Some((text, is_first, *placed));
                 }
                 _ => {}
             }
@@ -321,19 +330,19 @@ impl<'a, 'g, F: Facts> Run<'a, 'g, F> {
         }
         let is_longer = |text: &str| is_regex || text.len() > rule_text.len();
         let longest = longest.filter(|(text, ..)| is_longer(text));
-        if let Some((_, true, location)) = longest {
-            return Ok(Some(location.policies.as_str().as_bytes()));
+        if let Some((_, true, placed)) = longest {
+            return Ok(Some(found(placed)));
         }
-        for (location, patterns) in locations {
+        for placed @ (location, patterns, _) in locations {
             self.patterns = *patterns;
             if let Place::Pattern(pattern) = &location.at
                 && self.search(pattern, path.clone())?
             {
-                return Ok(Some(location.policies.as_str().as_bytes()));
+                return Ok(Some(found(*placed)));
             }
         }
         let longest = longest.filter(|_| !is_regex);
-        Ok(longest.map(|(_, _, location)| location.policies.as_str().as_bytes()))
+        Ok(longest.map(|(_, _, placed)| found(placed)))
     }
 }
 

@@ -6,9 +6,10 @@ use super::script::{Carried, End, Move, Run, Uri};
 use super::trace::{Reason, Trace};
 use super::values::{Routed, RuleNames};
 use super::{Answer, Counter, Decider, Decision};
-use crate::model::policy::{PolicyId, Script};
+use crate::model::policy::Script;
 use crate::record::{RuleView, ServerView};
 use std::cell::Cell;
+use std::ops::Deref;
 
 /// Decides again, until the path stays as it is.
 #[cold]
@@ -57,6 +58,30 @@ pub(super) struct Scripted<P> {
     pub is_broken_off: bool,
 }
 
+/// Policies that those of a rule name.
+struct Named<P> {
+    /// Of the rule's server.
+    server: Option<P>,
+    /// Of all servers: their steps come after those.
+    every_server: Option<P>,
+    /// Of all locations: their steps come after the rule's own.
+    every_location: Option<P>,
+}
+
+/// A script, and the namespace to whose rules alone it may lead; `None`: it speaks for all hosts, and may lead to any.
+type Owned<'s> = (&'s Script, Option<&'s [u8]>);
+
+impl<P: Deref<Target: CompiledPolicies>> Named<P> {
+    /// The scripts of the rule's servers, of a rule of this namespace.
+    fn servers<'s>(&'s self, namespace: &'s [u8]) -> Vec<Owned<'s>> {
+        let script = |policies: &'s P| policies.source().script.as_deref();
+        let own = self.server.as_ref().and_then(script);
+        let own = own.map(|own| (own, Some(own.payer(namespace))));
+        let every = self.every_server.as_ref().and_then(script).map(|every| (every, None));
+        own.into_iter().chain(every).collect()
+    }
+}
+
 impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
     /// Whether a script has led the request to a rule of another namespace than the one that it may lead to. What protects that
     /// rule may look at the client's path, which auth servers are told.
@@ -81,20 +106,22 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
         if done.policies.source().denied.is_some() {
             return done;
         }
-        let (servers, every_location) = match self.named_by(&done.policies) {
+        let named = match self.named_by(&done.policies) {
             Ok(found) => found,
             Err(answer) => {
                 done.answer = Some(answer);
                 return done;
             }
         };
-        let mut last = every_location;
+        let [_, namespace, ..] = rule.texts();
+        let (servers, mut mover) = (named.servers(namespace), Some(namespace));
+        let mut last = named.every_location.as_ref();
         if !servers.is_empty() {
             match self.of_servers(&servers, rule, carried) {
                 Ok((kept, location)) => {
                     carried = kept;
-                    if let Some(found) = location {
-                        (done.policies, last) = (found, None);
+                    if let Some((found, owner)) = location {
+                        (done.policies, mover, last) = (found, owner, None);
                     }
                 }
                 Err(answer) => {
@@ -109,8 +136,9 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
         {
             return done;
         }
-        let last = last.as_ref().and_then(|last| last.source().script.as_deref());
-        let scripts: Vec<&Script> = source.script.as_deref().into_iter().chain(last).collect();
+        let last = last.and_then(|last| last.source().script.as_deref());
+        let own = source.script.as_deref().map(|own| (own, mover));
+        let scripts: Vec<Owned<'_>> = own.into_iter().chain(last.map(|all| (all, None))).collect();
         let (answer, is_broken_off) =
             self.own_steps(&scripts, source.relative_redirects, rule, carried);
         (done.answer, done.is_broken_off) = (answer, is_broken_off);
@@ -133,41 +161,44 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
         Run::new(values, patterns, facts.origin().filter(|_| !is_relative), carried)
     }
 
-    /// The policies of the rule's servers, and those whose steps follow its own.
-    #[allow(clippy::type_complexity, reason = "policies by what names them")]
-    fn named_by(
-        &mut self,
-        policies: &G::Policies,
-    ) -> Result<(Vec<G::Policies>, Option<G::Policies>), Answer> {
-        let Some(script) = &policies.source().script else { return Ok((Vec::new(), None)) };
-        let found = |id: &PolicyId| self.generation.policies(id.as_str().as_bytes());
-        let servers = [&script.server, &script.every_server].into_iter().flatten().map(found);
-        let last = script.every_location.as_ref().map(found);
-        match (servers.collect::<Option<_>>(), last) {
-            (Some(servers), None) => Ok((servers, None)),
-            (Some(servers), Some(Some(last))) => Ok((servers, Some(last))),
-            _ => Err(self.respond(503, Reason::PoliciesMissing)),
+    /// The policies that those of a rule name.
+    fn named_by(&mut self, policies: &G::Policies) -> Result<Named<G::Policies>, Answer> {
+        let mut named = Named { server: None, every_server: None, every_location: None };
+        let Some(script) = &policies.source().script else { return Ok(named) };
+        for (id, place) in [
+            (&script.server, &mut named.server),
+            (&script.every_server, &mut named.every_server),
+            (&script.every_location, &mut named.every_location),
+        ] {
+            let Some(id) = id else { continue };
+            *place = self.generation.policies(id.as_str().as_bytes());
+            if place.is_none() {
+                return Err(self.respond(503, Reason::PoliciesMissing));
+            }
         }
+        Ok(named)
     }
 
-    /// The steps of servers, which are taken once, and the location that takes the request from its rule.
+    /// The steps of servers, which are taken once, and the location that takes the request from its rule, with the namespace
+    /// that it may lead to.
     #[allow(clippy::type_complexity, reason = "what is carried on, and where to")]
-    fn of_servers(
+    fn of_servers<'s>(
         &mut self,
-        servers: &[G::Policies],
+        servers: &[Owned<'s>],
         rule: RuleView<'g>,
         carried: Box<Carried>,
-    ) -> Result<(Box<Carried>, Option<G::Policies>), Answer> {
+    ) -> Result<(Box<Carried>, Option<(G::Policies, Option<&'s [u8]>)>), Answer> {
         let (place, generation) = (self.place_of(rule), self.generation);
-        let scripts = servers.iter().filter_map(|server| server.source().script.as_deref());
-        let scripts: Vec<&Script> = scripts.collect();
         let [_, namespace, ..] = rule.texts();
         let all = generation.patterns();
         let mut run = self.run(rule, false, carried);
         if !std::mem::replace(&mut run.carried.has_server_steps, true) {
-            for script in &scripts {
+            let mut mover = None;
+            for (script, owner) in servers {
                 run.patterns = all.of(script.payer(namespace));
-                match run.take(&script.steps) {
+                let end = run.take(&script.steps);
+                mover = mover.or(owner.filter(|_| run.has_uri()));
+                match end {
                     End::Over => {}
                     End::Break | End::Last => break,
                     End::Answer(answer, reason) => {
@@ -179,22 +210,22 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
             // nginx looks for the location with the new path, whatever ended the steps.
             if run.has_uri() {
                 let moved = run.into_uri();
-                return Err(self.moves(moved, None));
+                return Err(self.moves(moved, mover));
             }
         }
-        let locations = scripts.iter().flat_map(|script| {
+        let locations = servers.iter().flat_map(|(script, owner)| {
             let patterns = all.of(script.payer(namespace));
-            script.locations.iter().map(move |location| (location, patterns))
+            script.locations.iter().map(move |location| (location, patterns, *owner))
         });
         let locations: Vec<_> = locations.collect();
         let Ok(found) = run.location(&locations, place) else {
             return Err(self.respond(500, Reason::NoAnswer));
         };
         let carried = run.carried;
-        match found.map(|id| generation.policies(id)) {
-            None => Ok((carried, None)),
-            Some(Some(found)) => Ok((carried, Some(found))),
-            Some(None) => Err(self.respond(503, Reason::PoliciesMissing)),
+        let Some((id, owner)) = found else { return Ok((carried, None)) };
+        match generation.policies(id) {
+            Some(found) => Ok((carried, Some((found, owner)))),
+            None => Err(self.respond(503, Reason::PoliciesMissing)),
         }
     }
 
@@ -214,7 +245,7 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
     /// Steps of the rule, or of a location, and those that follow; whether they end its rewrite.
     fn own_steps(
         &mut self,
-        scripts: &[&Script],
+        scripts: &[Owned<'_>],
         is_relative: bool,
         rule: RuleView<'g>,
         carried: Box<Carried>,
@@ -222,18 +253,17 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
         let generation = self.generation;
         let [_, namespace, ..] = rule.texts();
         let mut run = self.run(rule, is_relative, carried);
-        let (mut end, mut is_of_rule) = (End::Over, false);
-        for script in scripts {
+        let (mut end, mut mover) = (End::Over, None);
+        for (script, owner) in scripts {
             run.patterns = generation.patterns().of(script.payer(namespace));
             end = run.take(&script.steps);
-            is_of_rule |= script.owner.is_empty();
+            mover = mover.or(owner.filter(|_| run.has_uri()));
             if !matches!(end, End::Over) {
                 break;
             }
         }
         let is_changed = run.is_changed;
         let (uri, carried) = run.into_uri();
-        let mover = is_of_rule.then_some(namespace);
         let is_broken_off = match end {
             End::Answer(answer, reason) => {
                 return (Some(self.ends(answer, reason, *carried)), false);
@@ -260,13 +290,18 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
     }
 
     /// The request has another path from now on; the answer is nobody's. `mover`: the namespace whose rules alone it may lead to;
-    /// `None`: the owner of the host says so.
+    /// `None`: whoever speaks for all hosts says so. What a namespace has led to stays within it, whoever leads it on: it has said
+    /// what others make of the path.
     fn moves(
         &mut self,
         (uri, mut carried): (Option<Uri>, Box<Carried>),
         mover: Option<&[u8]>,
     ) -> Answer {
-        carried.mover = mover.map(Box::from);
+        let before = carried.mover.take();
+        if mover.is_some_and(|mover| before.as_deref().is_some_and(|before| before != mover)) {
+            return self.respond(404, Reason::MovedToAnother);
+        }
+        carried.mover = before.or_else(|| mover.map(Box::from));
         let (mut path, args) =
             uri.unwrap_or_else(|| (self.facts.path().to_vec(), self.facts.args().to_vec()));
         // As a client's: a path that a rule protects has one slash between its segments.

@@ -43,13 +43,14 @@ fn decided_among(
 
 /// Whoever may add a path to a host leads nobody past what protects the paths of others.
 #[test]
-fn a_script_leads_to_rules_of_its_own_namespace_only_unless_it_is_the_server_s() {
+fn a_script_leads_to_rules_of_its_own_namespace_only() {
     let policies = json!({
         "o": {"fallback": "own"},
         "g": {"script": {"steps": [{"rewrite": {"pattern": "^/evil(.*)", "target": "/$1", "then": "last"}}]}},
         "p": {"script": {"server": "s", "steps": []}},
         "s": {"script": {"owner": "n", "steps": [
             {"rewrite": {"pattern": "^/moved(.*)", "target": "/own$1", "then": "last"}},
+            {"rewrite": {"pattern": "^/kept(.*)", "target": "/x$1"}},
             {"if": {"test": {"value": "$arg_key", "equals": "k", "negated": true}, "then": [{"answer": {"code": 403}}]}},
         ]}},
     });
@@ -60,7 +61,41 @@ fn a_script_leads_to_rules_of_its_own_namespace_only_unless_it_is_the_server_s()
     assert_eq!(of("/evil/admin", ""), "Respond(404)");
     assert_eq!(of("/evil/admin", "key=k"), "Respond(404)");
     assert_eq!(of("/evil/own/x", ""), "to /own");
-    assert_eq!(of("/moved/x", ""), "to /own");
+    assert_eq!(of("/moved/x", ""), "Respond(404)", "the host's owner is a namespace as well");
+    assert_eq!(of("/kept/x", "key=k"), "to /");
+}
+
+/// What the operator says of all hosts leads anywhere, unless a namespace has had its hand in it.
+#[test]
+fn steps_of_every_server_and_location_lead_to_any_namespace() {
+    let to_guest = |from: &str| json!([{"rewrite": {"pattern": format!("^{from}(.*)"), "target": "/guest$1", "then": "last"}}]);
+    let at = |path: &str, policies: &str| json!([{"at": {"prefix": path}, "policies": policies}]);
+    let policies = json!({
+        "p": {"script": {"server": "s", "every_server": "c", "every_location": "g", "steps": to_guest("/rule")}},
+        "s": {"script": {
+            "owner": "n", "locations": at("/theirs", "theirs"), "steps": [{"rewrite": {"pattern": "^/both", "target": "/server"}}],
+        }},
+        "c": {"script": {"owner": "op", "locations": at("/ours", "ours"), "steps": to_guest("/server")}},
+        "g": {"script": {"owner": "op", "steps": to_guest("/location")}},
+        "theirs": {"script": {"owner": "n", "steps": to_guest("/theirs")}},
+        "ours": {"script": {"owner": "op", "steps": to_guest("/ours")}},
+        "o": {"fallback": "own"},
+        "hop": {"script": {"steps": [{"rewrite": {"pattern": "^/hop", "target": "/led", "then": "last"}}]}},
+        "led": {"script": {"every_location": "out"}},
+        "out": {"script": {"owner": "op", "steps": [{"rewrite": {"pattern": "^/led", "target": "/x", "then": "last"}}]}},
+    });
+    let rules = [("/", "p", "n"), ("/guest", "o", "g"), ("/hop", "hop", "g"), ("/led", "led", "g")];
+    let of = |path| decided_among(&rules, &policies, &Generated::of(path, "", None)).0;
+    for path in ["/server/x", "/location/x", "/ours/x"] {
+        assert_eq!(of(path), "to /guest", "{path}");
+    }
+    for path in ["/rule/x", "/theirs/x", "/both/x"] {
+        assert_eq!(of(path), "Respond(404)", "{path}");
+    }
+    for path in ["/x", "/led"] {
+        assert_eq!(of(path), "to /", "{path}");
+    }
+    assert_eq!(of("/hop"), "Respond(404)", "a namespace has led there");
 }
 
 fn steps(steps: &Value) -> Value {
