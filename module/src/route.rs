@@ -43,13 +43,16 @@ pub fn decide(request: &Request<'_>) -> Answer {
         request.set_route(NewRoute::default());
         return Answer::Respond(status);
     }
+    let mut sender = None;
     if request.nginx().is_internal() {
+        sender = request.sender();
         // What nginx has sent here was decided about before: nothing of that holds, even if the decision fails.
         request.set_route(NewRoute::default());
     }
     let guard = request.worker().reader().read();
     let live = Live::new(request.worker(), &guard);
-    let decision = decision::decide(&live, &RequestFacts(request), &mut Log(request));
+    let facts = RequestFacts::sent_by(sender, request);
+    let decision = decision::decide(&live, &facts, &mut Log(request));
     carry_out(request, &guard, decision)
 }
 

@@ -180,7 +180,8 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
             Err(answer) => return answer,
         };
         if let Some(rule) = self.route.rule {
-            if self.carried.is_some() && self.is_led_to_another(rule) {
+            let is_led = self.carried.is_some() || self.facts.sender().is_some();
+            if is_led && self.is_led_to_another(rule) {
                 return self.respond(404, Reason::MovedToAnother);
             }
             if let Some(answer) = self.policies(rule, lacks_slash) {

@@ -131,6 +131,8 @@ fields! { Request {
     set_flag set_quoted_path = set_quoted_uri;
     /// The path was changed, and a location is to be found for it.
     set_flag set_path_changed = set_uri_changed;
+    /// nginx redirects it internally no more: it would answer 500, as for one that leads in a circle.
+    set_flag set_last_redirect = set_uri_changes;
     /// The client was told that it may send the body.
     set_flag set_expect_tested = set_expect_tested;
     /// The body is read and dropped.

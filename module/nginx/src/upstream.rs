@@ -54,6 +54,8 @@ fields! { Upstream {
     get content_length_n: i64 = headers_in.content_length_n;
     /// `http://`, `https://`, `fastcgi://` and the like.
     text schema = schema;
+    /// The answer has `X-Accel-Redirect`: nginx sends the request to another path, unless the location ignores that.
+    has redirects = headers_in.x_accel_redirect;
     /// The headers of the answer, once they are complete.
     list headers: Header = headers_in.headers;
     /// Its trailers, as they come; of gRPC alone.

@@ -196,7 +196,7 @@ impl External {
         let known = known.filter(|(name, _)| name.starts_with(OF_LOCATION)).cloned().collect();
         asking::before_asking(
             script,
-            &RequestFacts(request),
+            &RequestFacts::of(request),
             live.patterns().of(script.payer(namespace)),
             known,
         )

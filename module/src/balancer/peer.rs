@@ -204,6 +204,9 @@ impl<'r> nginx::Peer<'r> for Peer<'r> {
 
     fn free(&mut self, attempt: &Attempt<'r>, ended: Outcome) {
         self.end(ended);
+        if self.request.nginx().upstream().is_some_and(Upstream::redirects) {
+            self.request.keep_for_redirect();
+        }
         self.keep(attempt, ended);
         if ended == Outcome::WELL {
             return;

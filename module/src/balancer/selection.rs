@@ -55,7 +55,7 @@ pub fn alternative<'g>(
     backend: &BackendView<'g>,
 ) -> Option<&'g [u8]> {
     let live = Live::new(request.worker(), guard);
-    let facts = RequestFacts(request);
+    let facts = RequestFacts::of(request);
     decision::alternative(&live, &facts, backend, &mut Silent).map(|(_, id)| id)
 }
 

@@ -9,7 +9,7 @@ use crate::request::Context;
 use crate::request::Request;
 use crate::request::policies::{Cache, Compiled};
 use crate::worker;
-use nginx::EventLoop;
+use nginx::{EventLoop, Upstream};
 use oxigress_core::patterns::Captures;
 use oxigress_store::{KeyHash, RecordPlace};
 use std::ptr::{NonNull, null};
@@ -150,8 +150,8 @@ struct Captured {
     path: *const [u8],
 }
 
-/// Holds a request's policies until its pool goes, and finds its context again: nginx forgets what modules keep
-/// with a request when it redirects it internally.
+/// Holds a request's policies, if its rule has any, until its pool goes, and finds its context again: nginx forgets what modules
+/// keep with a request when it redirects it internally.
 struct HeldPolicies {
     here: EventLoop,
     request: *const nginx::Request,
@@ -237,6 +237,29 @@ impl<'r> Request<'r> {
         let (here, request) = (self.nginx().event_loop(), std::ptr::from_ref(self.nginx()));
         let held = HeldPolicies { here, request, context, policies: Some(policies) };
         self.nginx().pool().keep(held).map(|_| pointer)
+    }
+
+    /// The namespace of the rule whose endpoint has sent the request to another path by `X-Accel-Redirect`; `None`: none has, or the
+    /// rule is no namespace's. As long as the route is that rule's.
+    pub fn sender(&self) -> Option<&'r [u8]> {
+        let is_sent = self.nginx().upstream().is_some_and(Upstream::redirects);
+        let names = self.route_names().filter(|_| is_sent)?;
+        Some(names.namespace()).filter(|namespace| !namespace.is_empty())
+    }
+
+    /// Has its context outlive an internal redirect, also where it holds no policies. Without memory nginx answers 500 in place
+    /// of the redirect, since nobody would know who has sent the request.
+    #[cold]
+    pub fn keep_for_redirect(&self) {
+        let Some(context) = self.context().filter(|_| self.nginx().is_main()) else { return };
+        if self.context_from_before().is_some() {
+            return;
+        }
+        let (here, request) = (self.nginx().event_loop(), std::ptr::from_ref(self.nginx()));
+        let held = HeldPolicies { here, request, context, policies: None };
+        if self.nginx().pool().keep(held).is_none() {
+            self.nginx().set_last_redirect(true);
+        }
     }
 
     /// The context that was kept before an internal redirect, with the newest policies.

@@ -259,11 +259,26 @@ pub fn find_endpoint_set(guard: &Guard<'_>, backend: &[u8], decided: u64) -> End
 }
 
 /// nginx's request as a decision reads it.
-pub struct RequestFacts<'a, 'r>(pub &'a Request<'r>);
+pub struct RequestFacts<'a, 'r> {
+    request: &'a Request<'r>,
+    sender: Option<&'r [u8]>,
+}
+
+impl<'a, 'r> RequestFacts<'a, 'r> {
+    /// Of a request that has its route, or comes from a client.
+    pub fn of(request: &'a Request<'r>) -> Self {
+        RequestFacts { request, sender: None }
+    }
+
+    /// Of one that the endpoint of a rule of this namespace has sent on, if any has.
+    pub fn sent_by(sender: Option<&'r [u8]>, request: &'a Request<'r>) -> Self {
+        RequestFacts { request, sender }
+    }
+}
 
 impl split::Request for RequestFacts<'_, '_> {
     fn header(&self, name: &[u8]) -> Option<Cow<'_, [u8]>> {
-        let mut values = self.0.all_headers_alike(name);
+        let mut values = self.request.all_headers_alike(name);
         let first = values.next()?;
         let mut all = Cow::Borrowed(first);
         for value in values {
@@ -275,92 +290,97 @@ impl split::Request for RequestFacts<'_, '_> {
     }
 
     fn cookie(&self, name: &[u8]) -> Option<&[u8]> {
-        cookie::value(self.0.all_headers(b"cookie"), name)
+        cookie::value(self.request.all_headers(b"cookie"), name)
     }
 }
 
 impl Facts for RequestFacts<'_, '_> {
     #[inline]
     fn host(&self) -> &[u8] {
-        self.0.host()
+        self.request.host()
     }
 
     #[inline]
     fn path(&self) -> &[u8] {
-        self.0.path()
+        self.request.path()
     }
 
     fn args(&self) -> &[u8] {
-        self.0.args()
+        self.request.args()
     }
 
     fn target(&self) -> &[u8] {
-        self.0.target()
+        self.request.target()
     }
 
     fn method(&self) -> &[u8] {
-        self.0.method()
+        self.request.method()
     }
 
     fn each_header(&self, visit: &mut dyn FnMut(&[u8], &[u8])) {
-        self.0.headers().for_each(|(name, value)| visit(name, value));
+        self.request.headers().for_each(|(name, value)| visit(name, value));
     }
 
     fn port(&self) -> u16 {
-        self.0.local_port().unwrap_or_default()
+        self.request.local_port().unwrap_or_default()
     }
 
     fn address(&self) -> Option<IpAddr> {
-        self.0.local_address()
+        self.request.local_address()
     }
 
     fn first_header(&self, name: &[u8]) -> Option<&[u8]> {
-        self.0.header(name)
+        self.request.header(name)
     }
 
     fn origin(&self) -> Option<Vec<u8>> {
-        self.0.origin()
+        self.request.origin()
     }
 
     #[inline]
     fn client_host(&self) -> &[u8] {
-        forwarded::host(self.0)
+        forwarded::host(self.request)
     }
 
     #[inline]
     fn client_scheme(&self) -> &[u8] {
-        forwarded::scheme(self.0)
+        forwarded::scheme(self.request)
     }
 
     fn variable(&self, name: &[u8]) -> Option<Cow<'_, [u8]>> {
-        Values::variable(self.0, name)
+        Values::variable(self.request, name)
     }
 
     fn random(&self) -> u64 {
-        self.0.worker().random()
+        self.request.worker().random()
     }
 
     fn is_internal(&self) -> bool {
-        self.0.is_internal()
+        self.request.is_internal()
     }
 
     fn is_tls(&self) -> bool {
-        self.0.is_https()
+        self.request.is_https()
     }
 
     fn server_name(&self) -> Option<Cow<'_, [u8]>> {
-        Values::variable(self.0, b"ssl_server_name").filter(|name| !name.is_empty())
+        Values::variable(self.request, b"ssl_server_name").filter(|name| !name.is_empty())
     }
 
     fn was_asked_for(&self, asks: &[u8; 16]) -> bool {
-        self.0.asked_for_certificate() == *asks
+        self.request.asked_for_certificate() == *asks
     }
 
     fn certificate(&self) -> Option<Shown> {
-        Some(self.0.certificate_shown())
+        Some(self.request.certificate_shown())
     }
 
     fn certificate_subject(&self) -> Option<&[u8]> {
-        self.0.nginx().certificate_subject()
+        self.request.nginx().certificate_subject()
+    }
+
+    #[inline]
+    fn sender(&self) -> Option<&[u8]> {
+        self.sender
     }
 }

@@ -24,7 +24,7 @@ pub fn server(request: &Request<'_>, to: &AuthHost, target: Vec<u8>) -> Option<O
     let url = Url { is_https, authority: &authority, target: asked, reach, namespace };
     let guard = request.worker().reader().read();
     let live = Live::new(request.worker(), &guard);
-    let facts = RequestFacts(request);
+    let facts = RequestFacts::of(request);
     match own_server::find(&live, &facts, &url) {
         Ok(server) => Some(server),
         Err(why) => {

@@ -5,6 +5,7 @@
 mod answers;
 mod passwords;
 mod questions;
+mod redirects;
 
 use anyhow::{Context, Result, ensure};
 use oxigress_tests::client::{self, Connection, Request, Response};

@@ -55,6 +55,12 @@ pub trait Facts: split::Request {
     fn certificate(&self) -> Option<Shown>;
     /// The subject of that certificate.
     fn certificate_subject(&self) -> Option<&[u8]>;
+    /// The namespace of the rule whose endpoint has sent the request here, by `X-Accel-Redirect`; `None`: none has, or its rule is
+    /// no namespace's.
+    #[inline]
+    fn sender(&self) -> Option<&[u8]> {
+        None
+    }
     /// What is left of [`Budget::OF_MOVED_PATHS`], if a script has given it its path: it was looked at before.
     #[inline]
     fn moved_budget(&self) -> Option<&Cell<Budget>> {

@@ -46,7 +46,7 @@ pub(super) struct Carried {
     moves: u8,
     /// The steps of the server were taken.
     pub has_server_steps: bool,
-    /// The first namespace that has given the request a path: it leads to rules of this namespace only.
+    /// The first namespace that has given the request a path, by a script or an endpoint: it leads to rules of this namespace only.
     pub mover: Option<Box<[u8]>>,
 }
 

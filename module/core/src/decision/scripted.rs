@@ -83,12 +83,15 @@ impl<P: Deref<Target: CompiledPolicies>> Named<P> {
 }
 
 impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
-    /// Whether a script has led the request to a rule of another namespace than the one that it may lead to. What protects that
-    /// rule may look at the client's path, which auth servers are told.
+    /// Whether a script, or an endpoint, has led the request to a rule of another namespace than the one that it may lead to. What
+    /// protects that rule may look at the client's path, which auth servers are told.
     #[cold]
     pub(super) fn is_led_to_another(&self, rule: RuleView<'g>) -> bool {
         let [_, namespace, ..] = rule.texts();
-        let mover = self.carried.as_ref().and_then(|carried| carried.mover.as_deref());
+        let mover = match &self.carried {
+            Some(carried) => carried.mover.as_deref(),
+            None => self.facts.sender(),
+        };
         mover.is_some_and(|mover| mover != namespace)
     }
 
@@ -297,7 +300,7 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
         (uri, mut carried): (Option<Uri>, Box<Carried>),
         mover: Option<&[u8]>,
     ) -> Answer {
-        let before = carried.mover.take();
+        let before = carried.mover.take().or_else(|| self.facts.sender().map(Box::from));
         if mover.is_some_and(|mover| before.as_deref().is_some_and(|before| before != mover)) {
             return self.respond(404, Reason::MovedToAnother);
         }

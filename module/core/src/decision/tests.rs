@@ -9,6 +9,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+mod guests;
 mod listeners;
 
 pub type Encoded = BTreeMap<(Kind, Vec<u8>), Vec<u8>>;
@@ -145,6 +146,9 @@ impl Facts for Generated {
     }
     fn certificate_subject(&self) -> Option<&[u8]> {
         Some(self.subject.as_bytes())
+    }
+    fn sender(&self) -> Option<&[u8]> {
+        self.first_header(b"sender")
     }
 }
 

@@ -158,7 +158,7 @@ impl Reason {
             Reason::ScriptAnswers => "a step of a snippet answers",
             Reason::MovesInACircle => "rewrites of snippets lead in a circle",
             Reason::MovedToAnother => {
-                "a rewrite of a snippet leads to a rule of another namespace than its own"
+                "a rewrite of a snippet, or an endpoint's X-Accel-Redirect, leads to a rule of another namespace than its own"
             }
             Reason::ToHttps => "plain HTTP is redirected to HTTPS",
             Reason::NoRule => "no rule takes the path, and there is no default backend",

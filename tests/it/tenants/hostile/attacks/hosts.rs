@@ -1,8 +1,8 @@
 //! What a stranger says about blue's hosts. [`crate::tenants::hostile::scene::Scene::blue_is_untouched`] is asked after each attack.
 
-use super::{Attack, short};
+use super::{Attack, requests, short};
 use crate::tenants::hostile::blue::{EDITED, LOGIN, SECURE, SHOP, basic};
-use crate::tenants::hostile::objects::{Ingress, secret};
+use crate::tenants::hostile::objects::{Ingress, secret, served};
 use crate::tenants::hostile::villain::{OWN, Villain};
 use anyhow::{Result, ensure};
 use oxigress_tests::certificate::Certificate;
@@ -26,6 +26,7 @@ pub const ATTACKS: &[Attack] = &[
     short(3, "host-crowded", crowded),
     short(3, "host-limits", limits),
     short(3, "host-errors", errors),
+    short(3, "host-accel", accel),
     short(3, "references", references),
 ];
 
@@ -45,6 +46,21 @@ fn tls(v: &Villain<'_>) -> Result<()> {
 /// The root leads to the stranger's path.
 fn app_root(v: &Villain<'_>) -> Result<()> {
     is_ignored(v, v.stranger(SHOP).with("app-root", "/host-app-root-path"))
+}
+
+/// The stranger's endpoint leads to blue's path, by a path of its own, which blue's auth server would be told of.
+fn accel(v: &Villain<'_>) -> Result<()> {
+    for (number, (host, place)) in [(SHOP, "/cart/1"), (LOGIN, "/")].into_iter().enumerate() {
+        let server = v.saying(requests::accel(place).into_bytes())?;
+        let (name, path) = (v.name(number), format!("/{}", v.name(number)));
+        let ingress = v.bare(number).with("ssl-redirect", "false").host(host);
+        v.apply(served(&name, server.address))?;
+        v.apply_settled([ingress.path(&path, "Prefix", &name).object()])?;
+        let answer = v.get(host, &path)?;
+        ensure!(answer.status == 404 && answer.endpoint().is_none(), "{host}{place}: {answer}");
+        ensure!(server.connections() == 1, "{} connections", server.connections());
+    }
+    Ok(())
 }
 
 /// The host leads to another name.

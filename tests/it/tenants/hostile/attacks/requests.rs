@@ -317,7 +317,8 @@ const PLACES: [&str; 12] = [
     "http://shop.blue.test/",
 ];
 
-fn accel(place: &str) -> String {
+/// An answer that leads to another place.
+pub fn accel(place: &str) -> String {
     format!(
         "HTTP/1.1 200 OK\r\nX-Accel-Redirect: {place}\r\nX-Accel-Buffering: yes\r\nX-Accel-Limit-Rate: 9999\r\n\
          X-Accel-Expires: 1000\r\nX-Accel-Charset: x\r\nContent-Length: 0\r\n\r\n"
