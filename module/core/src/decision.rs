@@ -34,6 +34,7 @@ pub use route::{Backend, Counter, Destination, Route};
 pub use trace::{BackendReason, Reason, Silent, Trace};
 pub use values::{RuleNames, location_path, upstream_name, upstream_name_parts};
 
+use crate::http::paths;
 use crate::model::policy::{Cors, PathEdit, Redirect, RedirectTo, Rewrite};
 use crate::policy::cors;
 use crate::record::{RuleView, ServerView, SettingsView};
@@ -278,6 +279,11 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
         self.trace.policies(source);
         if let Some(status) = source.denied {
             return Some(self.respond(status, Reason::Denied));
+        }
+        // What an auth server, or the steps in its place, are told is the client's own text.
+        let asks = source.access.as_ref().is_some_and(|access| access.external.is_some());
+        if asks && paths::has_dot_segments(self.facts.target()) {
+            return Some(self.respond(400, Reason::DotSegments));
         }
         if self.is_preflight(policies.origins(), source.cors.as_ref()) {
             return Some(self.respond(204, Reason::Preflight));

@@ -107,6 +107,7 @@ pub enum Reason {
     PoliciesMissing,
     LacksSlash,
     Denied,
+    DotSegments,
     Preflight,
     RuleRedirects,
     RedirectLeadsNowhere,
@@ -149,6 +150,9 @@ impl Reason {
             }
             Reason::Denied => {
                 "denied: a setting that restricts access cannot be applied, or a route has no backend that may serve it"
+            }
+            Reason::DotSegments => {
+                "the path has a segment `.` or `..`, and the rule asks an auth server about the path"
             }
             Reason::Preflight => "CORS preflight",
             Reason::RuleRedirects => "the rule is a redirect",

@@ -147,8 +147,12 @@ mod tests {
                 r#"[{"name":"X-A","value":"a"}] null"#,
             ),
             (
-                "if ($request_uri ~ ^/open/) { return 200; } return 302 /in;",
-                r#"null [{"if":{"test":{"pattern":"^/open/","value":"$request_uri"},"then":[{"answer":{"code":204}}]}},{"answer":{"code":500}}]"#,
+                "proxy_set_header X-A $uri$document_uri$request_uri;",
+                r#"[{"name":"X-A","value":"$uri$document_uri$request_uri"}] null"#,
+            ),
+            (
+                "if ($uri ~ ^/(open$|door/)) { return 200; } return 302 /in;",
+                r#"null [{"if":{"test":{"pattern":"^/(open$|door/)","value":"$uri"},"then":[{"answer":{"code":204}}]}},{"answer":{"code":500}}]"#,
             ),
         ] {
             let (found, left) = read(text);
@@ -159,7 +163,7 @@ mod tests {
     #[test]
     fn what_could_decide_who_comes_in_is_not_left_out_quietly() {
         for (text, expected) in [
-            ("proxy_set_header X-A $uri;", "proxy_set_header as named"),
+            ("proxy_set_header X-A $request_filename;", "proxy_set_header as named"),
             ("proxy_set_header X-A $unknown;", "proxy_set_header as named"),
             ("proxy_set_header X-A $snippet_s_token;", "proxy_set_header as named"),
             ("proxy_set_header Host $host;", "proxy_set_header as named"),

@@ -57,7 +57,7 @@ impl Names {
         }
     }
 
-    /// They are those of an auth subrequest, which has no path and query of the client's.
+    /// They are those of an auth subrequest, which has no query of the client's.
     pub fn is_of_auth(&self) -> bool {
         self.scope == OF_AUTH
     }
@@ -128,7 +128,7 @@ impl Names {
                             }
                             Some(Of::Another) => {
                                 return Err(format!(
-                                    "${lower} is no path of the client's in an auth request: use $request_uri"
+                                    "${lower} is no path of the client's in an auth request: use $uri"
                                 ));
                             }
                             None => {}
@@ -154,7 +154,8 @@ impl Names {
     }
 }
 
-/// What a variable of the client's path and query is in an auth subrequest.
+/// What a variable of the client's path and query is in an auth subrequest. `$uri` is that of the request that is asked about: in
+/// nginx it is the path of a location of its own, of which nobody can make anything.
 enum Of {
     /// Empty.
     Nothing,
@@ -165,7 +166,7 @@ enum Of {
 fn of_subrequest(name: &str) -> Option<Of> {
     match name {
         "args" | "query_string" | "is_args" => Some(Of::Nothing),
-        "uri" | "document_uri" | "request_filename" => Some(Of::Another),
+        "request_filename" => Some(Of::Another),
         name => name.starts_with("arg_").then_some(Of::Nothing),
     }
 }

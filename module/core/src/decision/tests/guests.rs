@@ -69,3 +69,15 @@ fn nobodys_steps_lead_on_to_another_namespace_what_an_endpoint_has_sent() {
     // Nor does the host's owner lead it to what its own namespace protects.
     assert_eq!(sent(Some("evil"), "/evil/back").0, Answer::Respond(404));
 }
+
+/// The auth server, or the steps in its place, look at the client's own text, and the endpoint may look at it again.
+#[test]
+fn no_auth_server_is_asked_about_a_path_with_dot_segments() {
+    let refused = (Answer::Respond(400), Some(Reason::DotSegments));
+    for path in ["/public/../admin", "/public/%2e%2E/admin", "/public/..%2fadmin", "/public/."] {
+        assert_eq!(sent(None, path), refused, "{path}");
+    }
+    for path in ["/public/..admin", "/a.b", "/.well-known/x", "/free/../x", "/evil/%2e%2e/x"] {
+        assert_eq!(sent(None, path), (Answer::Forward, Some(Reason::Served)), "{path}");
+    }
+}

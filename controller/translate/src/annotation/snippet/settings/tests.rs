@@ -115,7 +115,7 @@ fn what_protects_and_cannot_be_honoured_closes_all() {
     }
     let url = ("global-auth-url", "http://auth.test/");
     for (text, closes) in
-        [("proxy_set_header A $uri;", true), ("return 200;", false), ("x y;", true)]
+        [("proxy_set_header A $request_filename;", true), ("return 200;", false), ("x y;", true)]
     {
         let (settings, ..) = said(&[url, ("global-auth-snippet", text)]);
         assert_eq!(settings.closing_key.is_some(), closes, "{text}");
