@@ -33,11 +33,13 @@ pub enum Step {
     Referred,
     /// A route is looked at for the price of what it is attached to.
     Priced,
+    /// A host is looked at for the rules that listeners have there.
+    Summed,
 }
 
 #[cfg(test)]
 thread_local! {
-    static WORK: std::cell::Cell<[usize; 15]> = const { std::cell::Cell::new([0; 15]) };
+    static WORK: std::cell::Cell<[usize; 16]> = const { std::cell::Cell::new([0; 16]) };
 }
 
 /// Notes one step.

@@ -118,21 +118,12 @@ impl Translator {
 
     /// How many rules listeners have on hosts that one of these names or covers.
     pub(crate) fn rules_under(&self, hosts: &BTreeSet<HostPattern>) -> usize {
-        let below: BTreeSet<&str> =
-            hosts.iter().filter_map(|host| host.as_str().strip_prefix('*')).collect();
-        let is_all = hosts.contains(&HostPattern::default_host());
-        let is_under = |host: &HostPattern| {
-            let text = host.as_str().trim_start_matches('*');
-            let mut parents = text.match_indices('.').filter_map(|(dot, _)| text.get(dot..));
-            is_all || hosts.contains(host) || parents.any(|parent| below.contains(parent))
-        };
-        let all = self.rules.counts.iter().filter(|(host, _)| is_under(host));
-        all.flat_map(|(_, by_namespace)| by_namespace.values()).sum()
+        self.rules.under(hosts)
     }
 
     /// How many rules listeners have on a host.
     pub(crate) fn rules_at(&self, host: &HostPattern) -> usize {
-        self.rules.counts.get(host).map_or(0, |by_namespace| by_namespace.values().sum())
+        self.rules.at(host)
     }
 
     /// The objects that an Ingress named when it was last read.

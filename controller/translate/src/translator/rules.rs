@@ -2,15 +2,22 @@
 //!
 //! Shape:   of a server whose rules stand in the order of their paths, as those of Ingresses do, nothing is kept: they are found as
 //!          they stand. Rules of listeners stand in the order of their age.
+//! Cost:    how many rules listeners have on hosts is told by a look-up for each host, and by one more for each host below a wildcard.
 
+use crate::gateway::work::{self, Step};
 use oxigress_core::model::{HostPattern, ListenerHost, PathPattern, Rule, Server};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
 /// What is known of the rules of all servers.
 #[derive(Debug, Default)]
 pub struct RuleIndex {
     /// How many rules listeners have, by host and by the namespace of their object.
     pub counts: BTreeMap<HostPattern, BTreeMap<String, usize>>,
+    /// How many there are by host, whose labels stand from the last to the first: those below a wildcard stand together.
+    by_labels: BTreeMap<Box<str>, usize>,
+    /// How many there are on all hosts.
+    total: usize,
     listeners: BTreeMap<ListenerHost, ByPath>,
     hosts: BTreeMap<HostPattern, ByPath>,
 }
@@ -19,7 +26,50 @@ impl RuleIndex {
     /// Notes that a host has other rules on one of its ports.
     pub fn set_listener(&mut self, at: &ListenerHost, old: Option<&Server>, new: Option<&Server>) {
         count(&mut self.counts, &at.host, old, new);
+        self.set_sums(&at.host);
         set(&mut self.listeners, at, new);
+    }
+
+    fn set_sums(&mut self, host: &HostPattern) {
+        let key = reversed(host.as_str());
+        let old = self.by_labels.get(&*key).copied().unwrap_or_default();
+        let new = self.at(host);
+        self.total = self.total + new - old;
+        match new {
+            0 => drop(self.by_labels.remove(&*key)),
+            _ => drop(self.by_labels.insert(key.into(), new)),
+        }
+    }
+
+    /// How many rules listeners have on a host.
+    pub fn at(&self, host: &HostPattern) -> usize {
+        self.counts.get(host).map_or(0, |by_namespace| by_namespace.values().sum())
+    }
+
+    /// How many rules listeners have on hosts that one of these names or covers.
+    pub fn under(&self, hosts: &BTreeSet<HostPattern>) -> usize {
+        if hosts.contains(&HostPattern::default_host()) {
+            return self.total;
+        }
+        // What a wildcard covers stands right behind it.
+        let keys: BTreeSet<String> = hosts.iter().map(|host| reversed(host.as_str())).collect();
+        let (mut sum, mut widest): (usize, Option<&str>) = (0, None);
+        for key in &keys {
+            if widest.is_some_and(|wide| key.starts_with(wide)) {
+                continue;
+            }
+            let below = key.strip_suffix('*');
+            let first = below.unwrap_or(key);
+            let all = self.by_labels.range::<str, _>((Bound::Included(first), Bound::Unbounded));
+            let all =
+                all.inspect(|_| work::count(Step::Summed)).take_while(|(host, _)| match below {
+                    Some(below) => host.starts_with(below),
+                    None => ***host == **key,
+                });
+            sum += all.map(|(_, count)| count).sum::<usize>();
+            widest = below.or(widest);
+        }
+        sum
     }
 
     /// Notes that a host of Ingresses has other rules.
@@ -46,6 +96,11 @@ impl RuleIndex {
     ) -> Vec<&'r Rule> {
         of_path(self.hosts.get(host), &server.rules, path)
     }
+}
+
+/// The labels of a host from the last to the first.
+fn reversed(host: &str) -> String {
+    host.rsplit('.').collect::<Vec<_>>().join(".")
 }
 
 /// The places of the rules of a server in the order of their paths.
@@ -105,19 +160,24 @@ fn count(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gateway::covers;
     use oxigress_core::model::{Origin, Policy};
+    use std::num::NonZeroU16;
 
-    #[test]
-    fn rules_are_found_by_their_path_in_whatever_order_they_stand() {
-        let host = HostPattern::parse("a.test").unwrap();
-        let rule = |path: &str| Rule {
+    fn rule(path: &str) -> Rule {
+        Rule {
             path: PathPattern::prefix(path).unwrap(),
             backend: None,
             origin: Origin { path: path.into(), ..Origin::default() },
             policy: Policy::default(),
             policies: None,
             selection: None,
-        };
+        }
+    }
+
+    #[test]
+    fn rules_are_found_by_their_path_in_whatever_order_they_stand() {
+        let host = HostPattern::parse("a.test").unwrap();
         for paths in [&["/c", "/a", "/b", "/a/", "/b"][..], &["/a", "/a/", "/b", "/b", "/c"], &[]] {
             let server = Server::of(paths.iter().map(|path| rule(path)).collect());
             let mut index = RuleIndex::default();
@@ -134,6 +194,76 @@ mod tests {
             let was_sorted = index.hosts.is_empty();
             index.set_host(&host, None);
             assert_eq!((was_sorted, index.hosts.len()), (paths.first() != Some(&"/c"), 0));
+        }
+    }
+
+    fn host(name: &str) -> HostPattern {
+        HostPattern::parse(name).unwrap()
+    }
+
+    /// An index in which each of these hosts has so many rules on two ports.
+    fn index(hosts: &[(&str, usize)]) -> RuleIndex {
+        let mut index = RuleIndex::default();
+        for (name, rules) in hosts {
+            let server = Server::of(vec![rule("/"); *rules]);
+            for port in [80, 81] {
+                let at = ListenerHost::deep(NonZeroU16::new(port).unwrap(), None, host(name));
+                index.set_listener(&at, None, Some(&server));
+            }
+        }
+        index
+    }
+
+    #[test]
+    fn rules_are_counted_under_the_hosts_that_are_named_or_covered() {
+        let all = [
+            ("a.test", 1),
+            ("b.a.test", 2),
+            ("c.b.a.test", 4),
+            ("*.a.test", 8),
+            ("*.b.a.test", 16),
+            ("a-b.test", 32),
+            ("ba.test", 64),
+            ("_", 128),
+            ("b.a.test2", 256),
+        ];
+        let mut index = index(&all);
+        let names = all.map(|(name, _)| name).into_iter().chain([
+            "*.test",
+            "test",
+            "none.test",
+            "*.ba.test",
+        ]);
+        let names: Vec<&str> = names.collect();
+        for first in &names {
+            for second in &names {
+                let hosts = BTreeSet::from([host(first), host(second)]);
+                let is_under = |name: &str| hosts.iter().any(|outer| covers(outer, &host(name)));
+                let under =
+                    all.iter().filter(|(name, _)| is_under(name)).map(|(_, rules)| 2 * rules);
+                assert_eq!(index.under(&hosts), under.sum::<usize>(), "{first} {second}");
+            }
+        }
+        let at = ListenerHost::deep(NonZeroU16::MIN, None, host("b.a.test"));
+        let (old, new) = (Server::of(vec![rule("/"); 2]), Server::of(vec![rule("/"); 3]));
+        index.set_listener(&at, Some(&old), Some(&new));
+        assert_eq!(index.under(&BTreeSet::from([host("b.a.test")])), 2 + 3);
+        index.set_listener(&at, Some(&new), None);
+        assert_eq!(index.under(&BTreeSet::from([host("*.a.test")])), 2 + 2 * (4 + 8 + 16));
+        assert_eq!(index.under(&BTreeSet::from([host("_")])), 2 * 511 - 2);
+    }
+
+    #[test]
+    fn counting_looks_at_what_is_under_these_hosts_and_at_the_one_behind() {
+        let names: Vec<String> = (0..500).map(|n| format!("h{n}.{}.test", n % 5)).collect();
+        let hosts: Vec<(&str, usize)> = names.iter().map(|name| (name.as_str(), 1)).collect();
+        let index = index(&hosts);
+        for (name, rules, looked_at) in
+            [("h7.2.test", 2, 2), ("none.2.test", 0, 1), ("*.2.test", 200, 101), ("_", 1_000, 0)]
+        {
+            work::take(Step::Summed);
+            let found = index.under(&BTreeSet::from([host(name)]));
+            assert_eq!((found, work::take(Step::Summed)), (rules, looked_at), "{name}");
         }
     }
 }
