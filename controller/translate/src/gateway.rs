@@ -51,7 +51,7 @@ pub use left::Left;
 pub use listener::MAX_LISTENERS;
 pub use memo::Memo;
 pub use opened::HeldPorts;
-pub use policies::{name_one_of, references as references_of_policy, that_name};
+pub use policies::references as references_of_policy;
 pub use protocol::Protocol;
 pub use rank::{Rank, excludes};
 pub use review::{Admitted, NewListeners, OfSet, OwnListeners, RouteHosts, Standing};
@@ -224,8 +224,7 @@ pub fn build(
     built.places = serving.room.places();
     for (id, route, attached) in &routes {
         let ask = memo.ask_of(&mut old, id, route);
-        let (named, bytes) = policies.named(&id.key.namespace, &ask);
-        let has_room = serving.room.has_reading(id, route, bytes);
+        let (named, bytes, has_room) = policies.named((id, route), &ask, &mut serving.room);
         let is_served = || spots::is_anywhere(attached, (&gateways, &listeners));
         let allowance = allowances.entry(&id.key.namespace);
         let allowance = allowance.or_insert_with(|| Allowance::of(route::OF_NAMESPACE));

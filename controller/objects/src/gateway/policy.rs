@@ -45,6 +45,12 @@ impl HttpRouteRule {
     pub fn policies(&self) -> impl Iterator<Item = &str> {
         self.filters.iter().filter_map(HttpRouteFilter::policy)
     }
+
+    /// The Policy that holds for it: with several of them the rule is refused, whatever they say.
+    pub fn policy(&self) -> Option<&str> {
+        let mut named = self.policies();
+        named.next().filter(|_| named.next().is_none())
+    }
 }
 
 #[cfg(test)]

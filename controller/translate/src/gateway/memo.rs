@@ -33,8 +33,6 @@ pub struct Memo {
     routes: BTreeMap<ObjectRef, KnownRoute>,
     /// What routes ask for, also those that are not read.
     asks: BTreeMap<ObjectRef, (Arc<Route>, Arc<Ask>)>,
-    /// The Policies that they name.
-    asked: BTreeSet<Key>,
     /// By which routes may refer to other namespaces.
     grants: Objects<ReferenceGrant>,
     changed_grants: ChangedGrants,
@@ -164,7 +162,7 @@ impl Memo {
     /// Forgets what comes of routes and hosts, since settings have changed.
     pub fn forget_built(&mut self) {
         self.hosts.clear();
-        self.policies.clear();
+        self.policies = policies::Known::default();
         self.routes.values_mut().for_each(|known| known.is_stale = true);
     }
 
@@ -194,15 +192,8 @@ impl Memo {
         let known = old.asks.remove(id).filter(|(of, _)| Arc::ptr_eq(of, route));
         let now = known.unwrap_or_else(|| (route.clone(), Arc::new(Ask::of(route))));
         let ask = now.1.clone();
-        let policies = ask.policies().map(|name| Key::new(&id.key.namespace, name));
-        self.asked.extend(policies);
         self.asks.insert(id.clone(), now);
         ask
-    }
-
-    /// Whether a route at our Gateways asks for a Policy, which it may have no room for.
-    pub fn asks_for(&self, policy: &Key) -> bool {
-        self.asked.contains(policy)
     }
 
     /// The routes that are read again when a Service changes.

@@ -1,23 +1,27 @@
 //! Policies that rules of routes name: what annotations of Ingresses say, read by the same reader.
 //!
 //! Cost:    a Policy is read when a route names it, and again when it or an object that it names has changed; the routes that
-//!          name it are read again then.
+//!          name it are read again then. A namespace has no more of them read than its routes have rules, which are bounded
+//!          ([`super::room`]). Which of them name an object is looked up, since every event asks.
 //! Closed:  what protects and cannot be honoured closes the rules that name the Policy.
 //! Tenancy: a Policy is of its route's namespace, which is charged with its bytes for each rule that names it.
 
 use super::Built;
+use super::room::Room;
+use super::work::{self, Step};
 use crate::Options;
 use crate::annotation::balancing::Balancing;
 use crate::annotation::{self, IngressContext, route, table};
 use crate::backend_ref::BackendRef;
 use crate::patterns::Compiler;
+use crate::relation::Relation;
 use oxigress_core::model::policy::Policies;
 use oxigress_core::model::{BackendId, Bundle, BundleId};
 use oxigress_objects::gateway::{Objects, Policy, Route};
 use oxigress_objects::secret;
 use oxigress_objects::service::Service;
 use oxigress_objects::verdict::{Note, Severity};
-use oxigress_objects::{ConfigMap, Key, Kind, Name, ObjectRef, World};
+use oxigress_objects::{ConfigMap, Key, Kind, ObjectRef, World};
 use oxigress_settings::Settings;
 use oxigress_validate::record;
 use std::collections::{BTreeMap, BTreeSet};
@@ -63,7 +67,7 @@ impl Ask {
     pub fn of(route: &Route) -> Self {
         let mut policies: BTreeMap<String, usize> = BTreeMap::new();
         for rule in &route.spec.rules {
-            for name in rule.policies() {
+            if let Some(name) = rule.policy() {
                 *policies.entry(name.to_owned()).or_default() += rule.count_copies();
             }
         }
@@ -71,7 +75,7 @@ impl Ask {
     }
 
     /// The names of its Policies.
-    pub fn policies(&self) -> impl Iterator<Item = &String> {
+    fn policies(&self) -> impl Iterator<Item = &String> {
         self.policies.keys()
     }
 
@@ -144,8 +148,39 @@ impl KnownPolicy {
     }
 }
 
-/// Policies that were read.
-pub type Known = BTreeMap<Key, KnownPolicy>;
+/// The Policies that routes ask for.
+#[derive(Default)]
+pub struct Known {
+    /// Those that were read.
+    read: BTreeMap<Key, KnownPolicy>,
+    /// These and the objects that they name.
+    objects: Relation<Key, ObjectRef>,
+    /// All names, also of those that are not there.
+    asked: BTreeSet<Key>,
+}
+
+impl Known {
+    /// A Policy that was read.
+    pub fn get(&self, key: &Key) -> Option<&KnownPolicy> {
+        self.read.get(key)
+    }
+
+    /// Whether a route asks for a Policy, which it may have no room for.
+    pub fn is_asked(&self, key: &Key) -> bool {
+        self.asked.contains(key)
+    }
+
+    /// The Policies that name an object.
+    pub fn naming(&self, object: &ObjectRef) -> impl Iterator<Item = &Key> {
+        work::count(Step::Naming);
+        self.objects.by(object).inspect(|_| work::count(Step::Naming))
+    }
+
+    /// Whether one of the Policies names one of the objects.
+    pub fn name_one_of(&self, kind: Kind, objects: &BTreeSet<Key>) -> bool {
+        objects.iter().any(|key| self.naming(&ObjectRef::new(kind, key.clone())).next().is_some())
+    }
+}
 
 /// The objects that a Policy names.
 pub fn references(
@@ -163,7 +198,7 @@ pub struct RoutePolicies<'w> {
     world: &'w World,
     options: &'w Options,
     settings: &'w Settings,
-    old: Known,
+    old: BTreeMap<Key, KnownPolicy>,
     now: Known,
 }
 
@@ -175,19 +210,30 @@ impl<'w> RoutePolicies<'w> {
         settings: &'w Settings,
         old: &mut Known,
     ) -> RoutePolicies<'w> {
-        RoutePolicies { world, options, settings, old: std::mem::take(old), now: Known::new() }
+        let Known { read: old, objects, .. } = std::mem::take(old);
+        RoutePolicies { world, options, settings, old, now: Known { objects, ..Known::default() } }
     }
 
-    /// The Policies that a route of a namespace asks for, and the bytes of all that it asks for.
-    pub fn named(&mut self, namespace: &Name, ask: &Ask) -> (Named, usize) {
-        let keys = ask.policies().map(|name| Key::new(namespace, name));
+    /// The Policies that a route asks for and the bytes of all that it asks for, and whether its namespace has room for reading it.
+    /// Without room for its rules none of them is read.
+    pub fn named(
+        &mut self,
+        (id, route): (&ObjectRef, &Route),
+        ask: &Ask,
+        room: &mut Room,
+    ) -> (Named, usize, bool) {
+        if !room.has_reading(id, route) {
+            return (Named::new(), 0, false);
+        }
+        let keys = ask.policies().map(|name| Key::new(&id.key.namespace, name));
         let named = keys.map(|key| (key.clone(), self.get(&key))).collect();
         let bytes = ask.bytes(&named);
-        (named, bytes)
+        self.now.asked.extend(named.keys().cloned());
+        (named, bytes, room.has_filters(&id.key, id.kind, bytes))
     }
 
     fn get(&mut self, key: &Key) -> Option<Arc<PolicyContent>> {
-        if let Some(known) = self.now.get(key) {
+        if let Some(known) = self.now.read.get(key) {
             return Some(known.content.clone());
         }
         let all: &Objects<Policy> = &self.world.gateway_api.policies;
@@ -197,20 +243,25 @@ impl<'w> RoutePolicies<'w> {
             Arc::ptr_eq(&old.of, policy)
                 && referred.all(|(id, then)| then.is_same(&Referred::of(self.world, id)))
         });
+        let objects = &mut self.now.objects;
         let known = old.unwrap_or_else(|| {
-            let (content, referred) = read(self.world, self.options, self.settings, key, policy);
-            let referred = referred.into_iter();
-            let referred = referred.map(|id| (id.clone(), Referred::of(self.world, &id))).collect();
+            let (content, named) = read(self.world, self.options, self.settings, key, policy);
+            let referred = named.iter();
+            let referred = referred.map(|id| (id.clone(), Referred::of(self.world, id))).collect();
+            objects.set(key, named);
             KnownPolicy { of: policy.clone(), referred, content: Arc::new(content) }
         });
         let content = known.content.clone();
-        self.now.insert(key.clone(), known);
+        self.now.read.insert(key.clone(), known);
         Some(content)
     }
 
     /// Says what became of those that routes name; answers them.
-    pub fn finish(self, built: &mut Built) -> Known {
-        for (key, known) in &self.now {
+    pub fn finish(mut self, built: &mut Built) -> Known {
+        for key in self.old.keys() {
+            self.now.objects.set(key, BTreeSet::new());
+        }
+        for (key, known) in &self.now.read {
             let object = ObjectRef::new(Kind::Policy, key.clone());
             let notes = known.content.notes.iter();
             built.notes.extend(notes.map(|note| (object.clone(), note.clone())));
@@ -219,17 +270,6 @@ impl<'w> RoutePolicies<'w> {
         }
         self.now
     }
-}
-
-/// Whether one of the Policies names one of the objects.
-pub fn name_one_of(known: &Known, kind: Kind, objects: &BTreeSet<Key>) -> bool {
-    let mut all = known.values().flat_map(|policy| policy.referred.keys());
-    !objects.is_empty() && all.any(|id| id.kind == kind && objects.contains(&id.key))
-}
-
-/// The Policies that name an object.
-pub fn that_name<'k>(known: &'k Known, object: &'k ObjectRef) -> impl Iterator<Item = &'k Key> {
-    known.iter().filter(|(_, policy)| policy.referred.contains_key(object)).map(|(key, _)| key)
 }
 
 /// Reads a Policy; answers the objects that it names too.

@@ -61,14 +61,10 @@ impl Room {
         take(all, count, MAX_RULES) || self.leave_out(key, kind)
     }
 
-    /// Whether the namespace of a route may have so many rules and filters read, whatever comes of them.
-    pub fn has_reading(&mut self, id: &ObjectRef, route: &Route, filter_bytes: usize) -> bool {
+    /// Whether the namespace of a route may have its rules read, whatever comes of them.
+    pub fn has_reading(&mut self, id: &ObjectRef, route: &Route) -> bool {
         let all = self.read.entry(id.key.namespace.clone()).or_default();
-        let has_room = take(all, route.spec.count_rules(), MAX_RULES);
-        match has_room {
-            true => self.has_filters(&id.key, id.kind, filter_bytes),
-            false => self.leave_out(&id.key, id.kind),
-        }
+        take(all, route.spec.count_rules(), MAX_RULES) || self.leave_out(&id.key, id.kind)
     }
 
     /// Whether the namespace of a route may have so many more bytes of filters.

@@ -35,11 +35,13 @@ pub enum Step {
     Priced,
     /// A host is looked at for the rules that listeners have there.
     Summed,
+    /// The Policies that name an object are asked for, or one is found.
+    Naming,
 }
 
 #[cfg(test)]
 thread_local! {
-    static WORK: std::cell::Cell<[usize; 16]> = const { std::cell::Cell::new([0; 16]) };
+    static WORK: std::cell::Cell<[usize; 17]> = const { std::cell::Cell::new([0; 17]) };
 }
 
 /// Notes one step.

@@ -139,8 +139,9 @@ impl<'a> Prices<'a> {
     /// Whether something is read again for an object that has changed.
     fn is_read(&self, id: &ObjectRef, object: &Object) -> bool {
         let (key, known) = (&id.key, self.translator);
+        // Of most kinds nothing is named, and every event comes here.
         let is_named =
-            known.readers_of(id).next().is_some() || known.policies_naming(id).next().is_some();
+            || known.readers_of(id).next().is_some() || known.policies_naming(id).next().is_some();
         match object {
             Object::Ingress(_)
             | Object::Route(_)
@@ -151,18 +152,23 @@ impl<'a> Prices<'a> {
             | Object::EndpointSlice(_)
             | Object::ReferenceGrant(_) => true,
             Object::Secret(new) => {
-                is_named
+                is_named()
                     || known.hosts_with(key) > 0
                     || known.listeners_with(key) > 0
                     || self.price_of_lists(key, new) > 0
             }
             Object::Service(_) => {
-                is_named || known.routes_of(key).next().is_some() || !self.is_without_backends(key)
+                is_named()
+                    || known.routes_of(key).next().is_some()
+                    || !self.is_without_backends(key)
             }
             Object::ConfigMap(_) => {
-                is_named || self.policies_with(key).next().is_some() || self.is_of_clients(key)
+                is_named() || self.policies_with(key).next().is_some() || self.is_of_clients(key)
             }
-            _ => is_named,
+            Object::ClusterTrustBundle(_)
+            | Object::GatewayClass(_)
+            | Object::IngressClass(_)
+            | Object::Namespace(_) => false,
         }
     }
 

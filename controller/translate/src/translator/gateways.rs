@@ -189,7 +189,7 @@ impl Translator {
         let namespace = &id.key.namespace;
         let has_status = |kind, key| statuses.contains_key(&ObjectRef::new(kind, key));
         let is_of_ours = || match id.kind {
-            Kind::Policy => self.gateway_memo.asks_for(&id.key),
+            Kind::Policy => self.asks_for(&id.key),
             Kind::ReferenceGrant => true,
             // What is in a namespace that nobody watches has no status, and neither does what attaches to it.
             kind if kind.is_namespaced()
@@ -233,7 +233,7 @@ impl Translator {
             (Kind::Service, &changed.service_specs),
         ];
         let known = &self.gateway_memo.policies;
-        all.into_iter().any(|(kind, objects)| gateway::name_one_of(known, kind, objects))
+        all.into_iter().any(|(kind, objects)| known.name_one_of(kind, objects))
     }
 
     fn put_gateways(

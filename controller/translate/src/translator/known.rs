@@ -1,7 +1,7 @@
 //! What the prices of changes are told from ([`crate::pace::price`]).
 
 use crate::Translator;
-use crate::gateway::{self, Asked};
+use crate::gateway::Asked;
 use crate::host::aliases::MAX_COPIED_RULES;
 use oxigress_core::model::HostPattern;
 use oxigress_objects::gateway::{ReferenceGrant, Route};
@@ -53,7 +53,7 @@ impl Translator {
 
     /// Whether a route at our Gateways asks for a Policy, which it may have no room for.
     pub(crate) fn asks_for(&self, policy: &Key) -> bool {
-        self.gateway_memo.asks_for(policy)
+        self.gateway_memo.policies.is_asked(policy)
     }
 
     /// The bytes that a rule takes over of a Policy, as it was read.
@@ -62,11 +62,8 @@ impl Translator {
     }
 
     /// The Policies of routes that name an object.
-    pub(crate) fn policies_naming<'t>(
-        &'t self,
-        object: &'t ObjectRef,
-    ) -> impl Iterator<Item = &'t Key> {
-        gateway::that_name(&self.gateway_memo.policies, object)
+    pub(crate) fn policies_naming(&self, object: &ObjectRef) -> impl Iterator<Item = &Key> {
+        self.gateway_memo.policies.naming(object)
     }
 
     /// The routes that are read again when a grant of a namespace comes or goes.

@@ -16,10 +16,14 @@ fn bench() -> Bench {
     bench
 }
 
+fn filter(policy: &str) -> Value {
+    json!({"type": "ExtensionRef",
+        "extensionRef": {"group": "oxigress.io", "kind": "Policy", "name": policy}})
+}
+
 /// A route whose rules, each of one path, name a Policy.
 fn naming(route: &str, policy: &str, rules: usize) -> Seen {
-    let filter = json!({"type": "ExtensionRef",
-        "extensionRef": {"group": "oxigress.io", "kind": "Policy", "name": policy}});
+    let filter = filter(policy);
     let rule = |n| {
         json!({"matches": [{"path": {"value": format!("/{n}")}}], "filters": [filter],
             "backendRefs": [{"name": "s", "port": 80}]})
@@ -104,4 +108,60 @@ fn what_no_route_and_no_gateway_of_ours_names_builds_nothing() {
     assert_eq!(work::take(Step::Built), 1, "a route that has a status goes");
     bench.apply(&policy("unused", "limit-rps: 5"));
     assert_eq!(work::take(Step::Built), 0, "nobody names it any more");
+}
+
+#[test]
+fn which_policies_name_an_object_is_looked_up_and_only_for_what_they_can_name() {
+    let mut bench = bench();
+    let name = |n: usize| format!("p{n}");
+    let policies =
+        (0..50).map(|n| policy(&name(n), &format!("auth-type: basic, auth-secret: s{n}")));
+    bench.apply(&policies.collect::<String>());
+    bench.see((0..50).map(|n| naming(&format!("r{n}"), &name(n), 1)));
+    let asked = |bench: &Bench, kind: Kind, name: &str, object: Object| {
+        work::take(Step::Naming);
+        let prices = Prices { translator: &bench.translator, world: &bench.world };
+        prices.is_free(&ObjectRef::new(kind, Key::new("a", name)), &object);
+        work::take(Step::Naming)
+    };
+    let secret = || {
+        let fields = Arc::new(Fields::new(Default::default()));
+        Object::Secret(Secret { offer: Offer::WithoutPair, fields })
+    };
+    assert_eq!(asked(&bench, Kind::Secret, "none", secret()), 1);
+    assert_eq!(asked(&bench, Kind::Secret, "s7", secret()), 2, "one names it");
+    assert_eq!(asked(&bench, Kind::EndpointSlice, "s7", Object::EndpointSlice(Arc::default())), 0);
+    assert_eq!(asked(&bench, Kind::Ingress, "s7", Object::Ingress(Arc::default())), 0);
+    let (id, route) = naming("r1", "p2", 1);
+    assert_eq!(asked(&bench, id.kind, "r1", route.unwrap()), 0);
+    // Nor does an update look at more, and what is named no more is forgotten.
+    bench.see([(ObjectRef::new(Kind::Secret, Key::new("a", "none")), Some(secret()))]);
+    assert_eq!(work::take(Step::Naming), 1);
+    bench.see([(ObjectRef::new(Kind::HTTPRoute, Key::new("a", "r7")), None)]);
+    assert_eq!(asked(&bench, Kind::Secret, "s7", secret()), 1);
+    bench.apply(&policy("p8", "limit-rps: 1"));
+    assert_eq!(asked(&bench, Kind::Secret, "s8", secret()), 1);
+}
+
+#[test]
+fn policies_are_read_for_rules_that_are_read_and_name_one() {
+    let mut bench = bench();
+    bench.apply(&["p", "q", "last"].map(|name| policy(name, "limit-rps: 1")).concat());
+    let known = |bench: &Bench| {
+        ["p", "q", "last"].map(|name| bench.translator.bytes_of_policy(&Key::new("a", name)) > 0)
+    };
+    let route = |name: &str, created: i64, rules: Vec<Value>| {
+        http_route(("a", name), created, 1, &[format!("{name}.test")], &json!(rules))
+    };
+    bench.see([route("two", 0, vec![json!({"filters": [filter("p"), filter("q")]})])]);
+    assert_eq!(known(&bench), [false; 3], "the rule is refused, whatever they say");
+    // There is room for 20,000 rules.
+    let many = json!({"matches": vec![json!({}); 64], "filters": [filter("last")],
+        "backendRefs": vec![json!({"name": "s", "port": 80}); 16]});
+    bench.see([route("many", 1, vec![many; 20]), naming("few", "p", 2)]);
+    assert_eq!(known(&bench), [true, false, false]);
+    assert!(!bench.route("a", "many").holds && bench.route("a", "few").holds);
+    work::take(Step::Built);
+    bench.apply(&policy("last", "limit-rps: 2"));
+    assert_eq!(work::take(Step::Built), 0, "no rule that is read names it");
 }

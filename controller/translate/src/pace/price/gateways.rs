@@ -43,7 +43,7 @@ impl Prices<'_> {
 
     /// What it costs that the rules of a route take over what their Policies say.
     fn of_policies_of(&self, route: &Key, new: &HttpRouteSpec) -> u64 {
-        let names = new.rules.iter().flat_map(|rule| rule.policies());
+        let names = new.rules.iter().filter_map(|rule| rule.policy());
         let of_one = |name: &str| {
             let key = Key::new(&route.namespace, name);
             let written = self.world.gateway_api.policies.get(&key);
@@ -237,7 +237,7 @@ impl Prices<'_> {
             let rules = |id: &ObjectRef| {
                 let route = self.world.gateway_api.routes.get(id);
                 let rules = route.into_iter().flat_map(|route| &route.spec.rules);
-                rules.filter(|rule| rule.policies().any(|name| *name == *key.name)).count() as u64
+                rules.filter(|rule| rule.policy() == Some(key.name.as_str())).count() as u64
             };
             let readers: Vec<_> = self.translator.routes_with(key).collect();
             let count = readers.iter().map(|id| rules(id)).sum::<u64>();
