@@ -86,11 +86,11 @@ impl Subject {
         match self {
             Subject::Ingress(new) => world.ingresses.get(key).is_some_and(|old| **old == **new),
             Subject::Route(kind, new) => {
-                let old = objects.routes.get(&ObjectRef::new(*kind, key.clone()));
+                let old = objects.any_route(&ObjectRef::new(*kind, key.clone()));
                 old.is_some_and(|old| old.spec == new.spec)
             }
             Subject::ListenerSet(new) => {
-                objects.sets.get(key).is_some_and(|old| old.spec == new.spec)
+                objects.any_set(key).is_some_and(|old| old.spec == new.spec)
             }
         }
     }

@@ -74,6 +74,7 @@ macro_rules! spec {
     )*};
 }
 
+mod beyond;
 mod grants;
 mod grpc;
 mod names;
@@ -81,6 +82,7 @@ mod policy;
 mod session;
 mod size;
 
+pub use beyond::{Beyond, MAX_ROUTES, MAX_SETS};
 pub use grants::Allowed;
 pub use grpc::{GrpcRouteSpec, NO_NAME};
 pub use policy::{POLICY_GROUP, Policy, PolicySpec};
@@ -448,6 +450,8 @@ pub struct GatewayObjects {
     pub tls_policies: Objects<BackendTlsPolicy>,
     pub trust_bundles: Objects<ClusterTrustBundle>,
     pub policies: Objects<Policy>,
+    /// The routes and ListenerSets that are not among these, since their namespaces have too many.
+    pub beyond: Beyond,
 }
 
 impl GatewayObjects {
@@ -462,13 +466,14 @@ impl GatewayObjects {
             tls_policies,
             trust_bundles,
             policies,
+            beyond,
             allowed: _,
         } = self;
         let of = |kind| move |key: &Key| ObjectRef::new(kind, key.clone());
         let all = classes.keys().map(of(Kind::GatewayClass));
         let all = all.chain(gateways.keys().map(of(Kind::Gateway)));
         let all = all.chain(sets.keys().map(of(Kind::ListenerSet)));
-        let all = all.chain(routes.keys().cloned());
+        let all = all.chain(routes.keys().cloned()).chain(beyond.names());
         let all = all.chain(grants.keys().map(of(Kind::ReferenceGrant)));
         let all = all.chain(tls_policies.keys().map(of(Kind::BackendTLSPolicy)));
         let all = all.chain(trust_bundles.keys().map(of(Kind::ClusterTrustBundle)));

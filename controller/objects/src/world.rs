@@ -212,8 +212,7 @@ impl World {
     ) {
         let (all, keys) = (&mut self.gateway_api, &mut BTreeSet::new());
         if kind.is_route() {
-            let id = ObjectRef::new(kind, key);
-            return replace(&mut all.routes, id, found!(new, Route), changed);
+            return all.set_route(&ObjectRef::new(kind, key), found!(new, Route), changed);
         }
         match (kind, new) {
             (_, Some(Object::Gateway(new))) => replace(&mut all.gateways, key, Some(new), keys),
@@ -224,7 +223,7 @@ impl World {
             (_, Some(Object::ClusterTrustBundle(new))) => {
                 replace(&mut all.trust_bundles, key, Some(new), keys)
             }
-            (_, Some(Object::ListenerSet(new))) => replace(&mut all.sets, key, Some(new), keys),
+            (_, Some(Object::ListenerSet(new))) => all.set_listeners(&key, Some(new), keys),
             (_, Some(Object::Policy(new))) => replace(&mut all.policies, key, Some(new), keys),
             (_, Some(Object::ReferenceGrant(new))) => {
                 all.set_allowed(&key, Some(&new));
@@ -234,7 +233,7 @@ impl World {
             (Kind::GatewayClass, _) => replace(&mut all.classes, key, None, keys),
             (Kind::BackendTLSPolicy, _) => replace(&mut all.tls_policies, key, None, keys),
             (Kind::ClusterTrustBundle, _) => replace(&mut all.trust_bundles, key, None, keys),
-            (Kind::ListenerSet, _) => replace(&mut all.sets, key, None, keys),
+            (Kind::ListenerSet, _) => all.set_listeners(&key, None, keys),
             (Kind::Policy, _) => replace(&mut all.policies, key, None, keys),
             _ => {
                 all.set_allowed(&key, None);
@@ -373,11 +372,11 @@ impl World {
             | Kind::HTTPRoute
             | Kind::TCPRoute
             | Kind::TLSRoute
-            | Kind::UDPRoute => api.routes.get(id).cloned().map(Object::Route),
+            | Kind::UDPRoute => api.any_route(id).cloned().map(Object::Route),
             Kind::BackendTLSPolicy => {
                 api.tls_policies.get(key).cloned().map(Object::BackendTlsPolicy)
             }
-            Kind::ListenerSet => api.sets.get(key).cloned().map(Object::ListenerSet),
+            Kind::ListenerSet => api.any_set(key).cloned().map(Object::ListenerSet),
             Kind::Policy => api.policies.get(key).cloned().map(Object::Policy),
             Kind::ReferenceGrant => api.grants.get(key).cloned().map(Object::ReferenceGrant),
             Kind::Ingress => self.ingresses.get(key).cloned().map(Object::Ingress),

@@ -30,6 +30,8 @@ pub enum Part {
     Gateways,
     /// What nginx refused or has no room for.
     Withheld,
+    /// Whether an object of the Gateway API is beyond a limit of its namespace.
+    Beyond(ObjectRef),
     /// Whether the change of one object waits for its namespace's share of time.
     Waiting(ObjectRef),
 }

@@ -1,5 +1,6 @@
 //! What many routes cost, and what one namespace may ask of every rebuild.
 
+mod beyond;
 mod filters;
 mod guests;
 mod https;

@@ -107,6 +107,10 @@ impl Translator {
             let parents = parents.filter_map(|parent| parent.object(&id.key.namespace));
             self.route_parents.set(id, parents.collect());
         }
+        for id in &changed.gateway_api {
+            let note = gateway::too_many(world, &self.options, id);
+            self.notes.set(Part::Beyond(id.clone()), note.map(|note| (id.clone(), note)));
+        }
         let is_touched = self.concerns_gateways(world, changed)
             || self.is_of_services(changed)
             || !changed.namespaces.is_empty();

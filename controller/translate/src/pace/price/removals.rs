@@ -10,7 +10,9 @@ impl Prices<'_> {
     /// read, and its hosts are merged again.
     pub fn of_removal(&self, id: &ObjectRef) -> Price {
         let old = self.world.object(id);
-        let Some(old) = old.filter(|old| !self.is_without_price(id, old)) else {
+        // Nothing is read or merged again for what is beyond a limit of its namespace.
+        let is_beyond = self.world.gateway_api.is_beyond(id);
+        let Some(old) = old.filter(|old| !is_beyond && !self.is_without_price(id, old)) else {
             return Price::default();
         };
         let listeners_gone =
