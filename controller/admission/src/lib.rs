@@ -189,7 +189,7 @@ impl ReviewRequest {
             let mut outcome = self.outcome(translator, world, reviews, start);
             if outcome.denial.is_none() && outcome.compared > 0 {
                 let id = ObjectRef::new(self.subject.kind(), self.key.clone());
-                outcome.denial = pace.denial(translator, &id, &self.subject.object());
+                outcome.denial = translator.reserved(world, pace, &id, &self.subject.object());
             }
             outcome
         });

@@ -283,6 +283,8 @@ pub struct Claims {
     pub named: BTreeMap<HostPattern, GatewayClaim>,
     /// Those of listeners of ListenerSets, which make nobody the owner.
     pub of_sets: BTreeMap<HostPattern, BTreeSet<Age>>,
+    /// The routes for which their namespaces have no places, which name nothing.
+    pub unplaced: BTreeSet<ObjectRef>,
 }
 
 /// The hosts that accepted listeners and attached routes name. All hosts are named by routes without host names, and by no
@@ -299,7 +301,7 @@ pub fn claims(world: &World, options: &Options, memo: &mut Memo) -> Claims {
     let mut gateways = gateways::gateways(world, options, &classes, None, &mut scratch);
     memo.left = Some(scratch.left);
     let listeners = isolation::Listeners::of(&gateways);
-    let Claims { named: by_name, of_sets } = &mut all;
+    let Claims { named: by_name, of_sets, unplaced } = &mut all;
     let mut put = |host: &HostPattern, claim: GatewayClaim| {
         if claim.route.is_some() || *host != HostPattern::default_host() {
             by_name.entry(host.clone()).or_insert_with(|| claim.clone()).join(claim);
@@ -317,6 +319,9 @@ pub fn claims(world: &World, options: &Options, memo: &mut Memo) -> Claims {
         }
     }
     for (id, route, attached) in attach::all(world, options, &mut gateways, &mut Room::default()) {
+        if attached.iter().any(|attachment| !attachment.has_places) {
+            unplaced.insert(id.clone());
+        }
         for host in named(&attached, &gateways, &listeners) {
             put(host, GatewayClaim::of_route(age(route.meta.created, &id.key), id.kind));
         }

@@ -22,6 +22,7 @@ pub mod price;
 mod tests;
 
 use crate::patterns::budget;
+pub use named::{created, hosts_of};
 use oxigress_objects::bucket::{Bucket, Rate};
 use oxigress_objects::{Kind, Name, Object, ObjectRef, Seen};
 use price::{ANY, Price, Prices};
@@ -180,6 +181,13 @@ impl Pace {
     /// How many changes have waited since the start, or wait.
     pub fn delayed(&self) -> u64 {
         self.delayed
+    }
+
+    /// Leaves nothing of the share of a namespace.
+    #[cfg(test)]
+    pub fn spend_share(&mut self, namespace: &str, now: Instant) {
+        let payer = Payer { namespace: namespace.into(), is_for_endpoints: false };
+        self.share(&payer, now).bucket.owe(OF_NAMESPACE.full, now);
     }
 
     fn share(&mut self, payer: &Payer, now: Instant) -> &mut Share {

@@ -9,6 +9,7 @@
 mod certificates;
 mod hosts;
 mod paths;
+mod reserved;
 mod routes;
 mod rules;
 mod sets;

@@ -110,6 +110,10 @@ pub struct Translator {
     gateway_memo: Memo,
     /// Routes, whoever serves them, and what they name as their parents.
     pub(crate) route_parents: Relation<ObjectRef, ObjectRef>,
+    /// The routes for which their namespaces have no places.
+    pub(crate) unplaced: BTreeSet<ObjectRef>,
+    /// The routes that are stored and not in force, with the hosts that they name.
+    pub(crate) unserved: Relation<ObjectRef, HostPattern>,
     pub(crate) rules: rules::RuleIndex,
     /// The hosts that routes and listeners of Gateways name.
     pub(crate) gateway_claims: BTreeMap<HostPattern, GatewayClaim>,
@@ -167,6 +171,8 @@ impl Translator {
             gateways: Built::default(),
             gateway_memo: Memo::default(),
             route_parents: Relation::default(),
+            unplaced: BTreeSet::new(),
+            unserved: Relation::default(),
             rules: rules::RuleIndex::default(),
             gateway_claims: BTreeMap::new(),
             hosts_of_sets: BTreeMap::new(),

@@ -27,6 +27,8 @@ pub struct Attachment<'w> {
     pub listeners: Listeners,
     /// Why there are none.
     pub refusal: Option<Condition>,
+    /// Its namespace has places for it.
+    pub has_places: bool,
 }
 
 /// The Gateways of a route by which BackendTLSPolicies say how its endpoints are spoken to: not those that pass its TLS through.
@@ -100,9 +102,9 @@ pub fn attach<'w>(
     let listeners = parents.iter().map(|(_, _, named)| named.len()).sum::<usize>();
     let of_one = route.spec.hostnames.iter().map(|name| room::places_of(name)).sum::<usize>();
     let of_listeners = listeners.saturating_mul(of_one.max(1));
-    let has_room =
+    let has_places =
         room.has_places(key, room::of_parents(parents.len()).saturating_add(of_listeners));
-    let hosts = match has_room {
+    let hosts = match has_places {
         true => hosts_of(route),
         // One parent is told, since each costs as much as any other.
         false => {
@@ -123,7 +125,7 @@ pub fn attach<'w>(
                 listener.attached.insert(id.clone());
             }
         }
-        all.push(Attachment { parent, gateway, listeners, refusal });
+        all.push(Attachment { parent, gateway, listeners, refusal, has_places });
     }
     all
 }

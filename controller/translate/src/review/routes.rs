@@ -43,7 +43,9 @@ impl Translator {
             return outcome;
         }
         let age = Age { created: route.meta.created, key: id.key.clone() };
-        let stored = world.gateway_api.routes.get(id).map(|old| &**old);
+        // One for which there is no room has taken nothing.
+        let stored = world.gateway_api.routes.get(id).filter(|_| !self.unplaced.contains(id));
+        let stored = stored.map(|old| &**old);
         let change = Change { route, stored, age: &age, kind: id.kind };
         reviews.begin(&id.key.namespace, now);
         let prices = Prices { translator: self, world };

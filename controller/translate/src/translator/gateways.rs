@@ -106,6 +106,7 @@ impl Translator {
             let parents = route.flat_map(|route| &route.spec.parent_refs);
             let parents = parents.filter_map(|parent| parent.object(&id.key.namespace));
             self.route_parents.set(id, parents.collect());
+            self.note_unserved(world, id);
         }
         for id in &changed.gateway_api {
             let note = gateway::too_many(world, &self.options, id);
@@ -118,9 +119,12 @@ impl Translator {
             self.gateway_memo.left = None;
             return BTreeSet::new();
         }
-        let gateway::Claims { named: mut new, of_sets } =
+        let gateway::Claims { named: mut new, of_sets, unplaced } =
             gateway::claims(world, &self.options, &mut self.gateway_memo);
         self.hosts_of_sets = of_sets;
+        let placed_before = std::mem::replace(&mut self.unplaced, unplaced);
+        let turned = placed_before.symmetric_difference(&self.unplaced).cloned();
+        turned.collect::<Vec<_>>().iter().for_each(|id| self.note_unserved(world, id));
         // Who has requests without a host is decided for each listener.
         let unnamed = new.remove(&HostPattern::default_host());
         let is_new_unnamed = self.unnamed_route != unnamed;

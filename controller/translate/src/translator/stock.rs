@@ -78,7 +78,8 @@ impl Translator {
         }
         match self.path_stock.pushed_out(MOST_PATHS, key, item) {
             Some(other) => Err(format!(
-                "with it the Ingresses of namespace {} have more than {MOST_PATHS} paths together ({}), and nothing of the                  newer Ingress {} would be served: {REMEDY}",
+                "with it the Ingresses of namespace {} have more than {MOST_PATHS} paths together ({}), and nothing of the \
+                 newer Ingress {} would be served: {REMEDY}",
                 key.namespace, COUNTED, other.name
             )),
             None => Ok(()),
