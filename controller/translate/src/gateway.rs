@@ -55,7 +55,6 @@ pub use policies::references as references_of_policy;
 pub use protocol::Protocol;
 pub use rank::{Rank, excludes};
 pub use review::{Admitted, NewListeners, OfSet, OwnListeners, RouteHosts, Standing};
-pub use room::too_many;
 pub use route::{Asked, asked};
 pub use state::Home;
 pub use target::{is_watched, protocol_of};

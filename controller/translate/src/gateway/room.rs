@@ -1,12 +1,8 @@
 //! How much the routes of one namespace may take of what all namespaces have in common.
 
-use super::attach::gateway_of;
-use super::gateways;
-use super::target::is_watched;
-use crate::Options;
-use oxigress_objects::gateway::{MAX_ROUTES, MAX_SETS, Route};
+use oxigress_objects::gateway::Route;
 use oxigress_objects::verdict::Note;
-use oxigress_objects::{Key, Kind, Name, ObjectRef, World};
+use oxigress_objects::{Key, Kind, Name, ObjectRef};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Most rules of the routes of one namespace. A rule stands once for each host, match and backend.
@@ -139,33 +135,6 @@ impl Room {
         );
         self.left_out.into_iter().map(move |route| (route, Note::rejected(message.clone())))
     }
-}
-
-/// What is said to a route or a ListenerSet that its namespace has too many of, if it names a Gateway of ours. One that names a
-/// Gateway which comes later is not told: nobody looks at what is beyond a limit.
-pub fn too_many(world: &World, options: &Options, id: &ObjectRef) -> Option<Note> {
-    let (objects, namespace) = (&world.gateway_api, &id.key.namespace);
-    if !objects.is_beyond(id) || !is_watched(world, options, namespace) {
-        return None;
-    }
-    let is_ours = |gateway: Key| gateways::is_ours(options, objects, &gateway);
-    let (names_ours, most, what) = match id.kind {
-        Kind::ListenerSet => {
-            let gateway = objects.any_set(&id.key)?.spec.gateway(namespace);
-            (gateway.is_some_and(is_ours), MAX_SETS, "ListenerSets")
-        }
-        _ => {
-            let parents = &objects.any_route(id)?.spec.parent_refs;
-            let mut parents = parents.iter().filter_map(|parent| parent.object(namespace));
-            let names_ours = parents.any(|of| gateway_of(world, &of).is_some_and(is_ours));
-            (names_ours, MAX_ROUTES, "routes")
-        }
-    };
-    let message = format!(
-        "namespace {namespace} has more than {most} {what}, of which the oldest are served, and this one is newer: nothing of it is \
-         served: use fewer, or move some to another namespace"
-    );
-    names_ours.then(|| Note::rejected(message))
 }
 
 /// How many places the parents of a route count for, whatever they name: each is looked for, and told of in the status.

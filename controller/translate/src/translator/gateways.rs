@@ -14,6 +14,7 @@ use oxigress_core::model::{
 use oxigress_core::wire::native::Patch;
 use oxigress_objects::gateway as objects;
 use oxigress_objects::gateway_status::Wanted;
+use oxigress_objects::verdict::Note;
 use oxigress_objects::{Changed, Key, Kind, Name, ObjectRef, World};
 use oxigress_settings::conf_input::Listener;
 use std::collections::{BTreeMap, BTreeSet};
@@ -109,7 +110,7 @@ impl Translator {
             self.note_unserved(world, id);
         }
         for id in &changed.gateway_api {
-            let note = gateway::too_many(world, &self.options, id);
+            let note = self.too_many(world, id);
             self.notes.set(Part::Beyond(id.clone()), note.map(|note| (id.clone(), note)));
         }
         let is_touched = self.concerns_gateways(world, changed)
@@ -140,6 +141,33 @@ impl Translator {
             is_new_unnamed.then(HostPattern::default_host).filter(|host| self.is_named(host)),
         );
         all
+    }
+
+    /// What is said to a route or a ListenerSet that its namespace has too many of, if it names a Gateway of ours. One that names a
+    /// Gateway which comes later is not told: nobody looks at what is beyond a limit.
+    fn too_many(&self, world: &World, id: &ObjectRef) -> Option<Note> {
+        let (api, namespace) = (&world.gateway_api, &id.key.namespace);
+        if !api.is_beyond(id) || !gateway::is_watched(world, &self.options, namespace) {
+            return None;
+        }
+        let is_ours = |gateway: Key| gateway::is_ours(&self.options, api, &gateway);
+        let (names_ours, most, what) = match id.kind {
+            Kind::ListenerSet => {
+                let gateway = api.any_set(&id.key)?.spec.gateway(namespace);
+                (gateway.is_some_and(is_ours), objects::MAX_SETS, "ListenerSets")
+            }
+            _ => {
+                let parents = &api.any_route(id)?.spec.parent_refs;
+                let parents = parents.iter().filter_map(|parent| parent.object(namespace));
+                let mut gateways = parents.filter_map(|of| gateway::gateway_of(world, &of));
+                (gateways.any(is_ours), objects::MAX_ROUTES, "routes")
+            }
+        };
+        let message = format!(
+            "namespace {namespace} has more than {most} {what}, of which the oldest are served, and this one is newer: nothing of \
+             it is served: use fewer, or move some to another namespace"
+        );
+        names_ours.then(|| Note::rejected(message))
     }
 
     fn touches_gateways(
