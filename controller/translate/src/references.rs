@@ -374,13 +374,19 @@ mod tests {
         let (id, _) = grant("ListenerSet", "sets");
         assert_eq!(steps((id, None)), (1, 1), "no longer granted");
         assert_eq!(steps(seen(&class.replace("name: o", "name: p"))), (0, 51), "the operator's");
+    }
+
+    #[test]
+    fn a_policy_is_looked_at_by_itself_however_many_others_its_namespace_has() {
+        let mut index = ReferenceIndex::new(Options::default());
         for n in 0..50 {
-            let policy = format!(
-                "{{{api}, kind: BackendTLSPolicy, metadata: {{name: p{n}, namespace: n00}}, spec: {{\
-                 targetRefs: [{{group: '', kind: Service, name: s}}], validation: {{hostname: s.test, \
+            let (different, _) = index.apply(seen(&format!(
+                "{{apiVersion: gateway.networking.k8s.io/v1, kind: BackendTLSPolicy, metadata: {{name: p{n}, namespace: a}}, \
+                 spec: {{targetRefs: [{{group: '', kind: Service, name: s}}], validation: {{hostname: s.test, \
                  caCertificateRefs: [{{group: '', kind: ConfigMap, name: ca{n}}}]}}}}}}"
-            );
-            assert_eq!(steps(seen(&policy)), (1, 1), "however many others its namespace has");
+            )));
+            assert_eq!(names(&different), [format!("ca{n}")]);
+            assert_eq!(gateway::work::take(Step::Referred), 1);
         }
     }
 }
