@@ -105,10 +105,11 @@ where
     T: Trace,
 {
     let mut decision = Decision::new();
-    match once(generation, facts, trace, &mut decision, None) {
-        None => decision,
-        Some(moved) => scripted::again(generation, facts, trace, *moved),
+    if let Some(moved) = once(generation, facts, trace, &mut decision, None) {
+        decision = scripted::again(generation, facts, trace, *moved);
     }
+    // One place to return from: the decision is too large to be moved for every request.
+    decision
 }
 
 /// Decides by the path that the facts have; where a script sends the request, instead of a decision.

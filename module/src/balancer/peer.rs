@@ -64,8 +64,9 @@ pub struct Peer<'r> {
 }
 
 /// What an endpoint is chosen by.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 enum SelectedBy<'r> {
+    #[default]
     Nothing,
     Hash(u32),
     /// The affinity cookie in the request's headers; empty: it had none.
@@ -104,12 +105,46 @@ impl nginx::Balancer for Requests {
 }
 
 /// `None`: the request cannot be sent, or memory is out. nginx has made the upstream.
+///
+/// The peer is put together at the end, so that it is written once.
+#[inline]
 fn prepare<'r>(raw: &'r nginx::Request, conf: &'r SrvConf) -> Option<Peer<'r>> {
     let request = Request::of(raw)?;
-    let mut peer = Peer {
+    let (mut settings, mut protocol, mut identity) = (None, 0, 0);
+    let mut chosen = Selected::default();
+    if let Some(index) = conf.backend_variable() {
+        if keepalive::mixes_handshakes(raw, conf.kept_by_nginx) {
+            return None;
+        }
+        // Flushed: after an internal redirect the variable may say something else.
+        chosen.backend = raw.flushed_variable(index)?;
+    } else {
+        // nginx has just written the request.
+        fastcgi::complete(&request)?;
+        let Some(served) = request.served_by() else {
+            request.log_error(format_args!(
+                "\"ingress_balancer\" without a variable serves \"ingress_router\" locations only"
+            ));
+            return None;
+        };
+        reverse::install(&request);
+        if conf.keep.connections != 0 {
+            let upstream = raw.upstream()?;
+            settings = Some(&conf.keep);
+            protocol = upstream.protocol();
+            identity = request.worker().pools().identifier().of(raw, upstream)?;
+        }
+        (chosen.backend, chosen.endpoint_set) = served;
+    }
+    interim::install(&request)?;
+    if !chosen.endpoint_set.is_plain {
+        chosen.select(&request);
+    }
+    let Selected { backend, endpoint_set, by: selected_by, changes_on_failure } = chosen;
+    Some(Peer {
         request,
-        backend: &[],
-        endpoint_set: EndpointSetRef::default(),
+        backend,
+        endpoint_set,
         has_failed_kept: false,
         asked_again: 0,
         attempts: Attempts::default(),
@@ -119,42 +154,57 @@ fn prepare<'r>(raw: &'r nginx::Request, conf: &'r SrvConf) -> Option<Peer<'r>> {
         name: None,
         current: Identity::default(),
         in_flight: InFlight::default(),
-        selected_by: SelectedBy::Nothing,
-        changes_on_failure: false,
+        selected_by,
+        changes_on_failure,
         set_cookie: None,
         generation: 0,
-        settings: None,
-        protocol: 0,
-        identity: 0,
-    };
-    let request = &peer.request;
-    if let Some(index) = conf.backend_variable() {
-        if keepalive::mixes_handshakes(raw, conf.kept_by_nginx) {
-            return None;
+        settings,
+        protocol,
+        identity,
+    })
+}
+
+/// The backend of a request, and what its endpoint is chosen by.
+#[derive(Default)]
+struct Selected<'r> {
+    /// Of the request's pool or the configuration.
+    backend: &'r [u8],
+    endpoint_set: EndpointSetRef,
+    by: SelectedBy<'r>,
+    changes_on_failure: bool,
+}
+
+impl<'r> Selected<'r> {
+    /// Looks at the request for what the backend's record asks for.
+    fn select(&mut self, request: &Request<'r>) {
+        let worker = request.worker();
+        let guard = worker.reader().read();
+        let has_more =
+            choose::find_endpoint_set(worker, &guard, self.backend, &mut self.endpoint_set);
+        if !has_more {
+            return;
         }
-        // Flushed: after an internal redirect the variable may say something else.
-        peer.backend = raw.flushed_variable(index)?;
-    } else {
-        // nginx has just written the request.
-        fastcgi::complete(request)?;
-        let Some(served) = request.served_by() else {
-            request.log_error(format_args!(
-                "\"ingress_balancer\" without a variable serves \"ingress_router\" locations only"
-            ));
-            return None;
+        let decided = self.endpoint_set.place.generation();
+        let Some(mut record) = retired::backend(&guard, self.backend, decided) else { return };
+        // The router has decided on an alternative already.
+        let alternative = match request.route_names() {
+            Some(_) => None,
+            None => selection::alternative(request, &guard, &record),
         };
-        reverse::install(request);
-        if conf.keep.connections != 0 {
-            let upstream = raw.upstream()?;
-            peer.settings = Some(&conf.keep);
-            peer.protocol = upstream.protocol();
-            peer.identity = request.worker().pools().identifier().of(raw, upstream)?;
+        if let Some(copy) = alternative.and_then(|id| request.set_alternative(id)) {
+            (self.backend, self.endpoint_set) = (copy, EndpointSetRef::default());
+            let Some(other) = retired::backend(&guard, copy, 0) else { return };
+            record = other;
         }
-        (peer.backend, peer.endpoint_set) = served;
+        let selection = selection::of(request, &record);
+        drop(guard);
+        self.changes_on_failure = selection.changes_on_failure;
+        self.by = match selection.key {
+            SelectBy::None => SelectedBy::Nothing,
+            SelectBy::Hash(hash) => SelectedBy::Hash(hash),
+            SelectBy::Affinity(key) => SelectedBy::Cookie(key.unwrap_or_default()),
+        };
     }
-    interim::install(&peer.request)?;
-    peer.select();
-    Some(peer)
 }
 
 impl<'r> nginx::Peer<'r> for Peer<'r> {
@@ -267,42 +317,6 @@ impl<'r> Peer<'r> {
             tried: self.tried.as_slice(),
             key,
         }
-    }
-
-    /// Looks at the request for what the backend's record asks for.
-    fn select(&mut self) {
-        let mut endpoint_set = self.endpoint_set;
-        if endpoint_set.is_plain {
-            return;
-        }
-        let guard = self.worker().reader().read();
-        let has_more =
-            choose::find_endpoint_set(self.worker(), &guard, self.backend, &mut endpoint_set);
-        self.endpoint_set = endpoint_set;
-        if !has_more {
-            return;
-        }
-        let (request, backend) = (&self.request, self.backend);
-        let decided = endpoint_set.place.generation();
-        let Some(mut record) = retired::backend(&guard, backend, decided) else { return };
-        // The router has decided on an alternative already.
-        let alternative = match request.route_names() {
-            Some(_) => None,
-            None => selection::alternative(request, &guard, &record),
-        };
-        if let Some(copy) = alternative.and_then(|id| request.set_alternative(id)) {
-            (self.backend, self.endpoint_set) = (copy, EndpointSetRef::default());
-            let Some(other) = retired::backend(&guard, copy, 0) else { return };
-            record = other;
-        }
-        let selection = selection::of(request, &record);
-        drop(guard);
-        self.changes_on_failure = selection.changes_on_failure;
-        self.selected_by = match selection.key {
-            SelectBy::None => SelectedBy::Nothing,
-            SelectBy::Hash(hash) => SelectedBy::Hash(hash),
-            SelectBy::Affinity(key) => SelectedBy::Cookie(key.unwrap_or_default()),
-        };
     }
 
     /// Gives the client another cookie; one for all attempts. What it is answered with is not known yet.

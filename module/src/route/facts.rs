@@ -43,6 +43,8 @@ struct KnownServer {
     /// The record of the host's server; nowhere: the host has none.
     place: RecordPlace,
     found: ServerMatch,
+    /// The host has a certificate, which a redirect to HTTPS depends on.
+    has_certificate: bool,
 }
 
 /// The live generation, with what the worker keeps compiled of it.
@@ -50,17 +52,19 @@ pub struct Live<'g> {
     worker: &'static Worker,
     guard: &'g Guard<'g>,
     decided: u64,
+    /// The host whose server was found, and whether it has a certificate: that is asked next.
+    certificate: Cell<Option<(*const [u8], bool)>>,
 }
 
 impl<'g> Live<'g> {
     /// For a request that is decided now.
     pub fn new(worker: &'static Worker, guard: &'g Guard<'g>) -> Self {
-        Live { worker, guard, decided: 0 }
+        Live::since(worker, guard, 0)
     }
 
     /// For a request that generation `decided` has routed: it still finds the backends that were removed since.
     pub fn since(worker: &'static Worker, guard: &'g Guard<'g>, decided: u64) -> Self {
-        Live { worker, guard, decided }
+        Live { worker, guard, decided, certificate: Cell::new(None) }
     }
 }
 
@@ -137,16 +141,24 @@ impl<'g> Generation<'g> for Live<'g> {
         let (guard, kept) = (self.guard, self.worker.part::<DecisionCache>());
         let server = kept.servers.find(guard.generation(), host, || {
             let server = find_server(host, |pattern| self.record(Kind::Server, pattern));
-            match server {
-                Some((record, found)) => KnownServer { place: guard.place(&record), found },
-                None => KnownServer { place: RecordPlace::default(), found: ServerMatch::Default },
-            }
+            let (place, found) = match server {
+                Some((record, found)) => (guard.place(&record), found),
+                None => (RecordPlace::default(), ServerMatch::Default),
+            };
+            let has_certificate = tls::has_certificate(self, host);
+            KnownServer { place, found, has_certificate }
         });
+        self.certificate.set(Some((host, server.has_certificate)));
         Some((guard.at(server.place)?, server.found))
     }
 
     #[inline]
     fn has_certificate(&self, host: &[u8]) -> bool {
+        if let Some((of, has_certificate)) = self.certificate.get()
+            && std::ptr::eq(of, host)
+        {
+            return has_certificate;
+        }
         let kept = self.worker.part::<DecisionCache>();
         let generation = self.guard.generation();
         kept.certificates.find(generation, host, || tls::has_certificate(self, host))

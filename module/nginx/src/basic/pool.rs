@@ -70,6 +70,14 @@ impl Pool {
         Some(self.room(1, ngx_palloc)?.first_mut()?.write(value))
     }
 
+    /// A value that is made where it stays in the pool; `None` when there is none, or memory is out.
+    #[inline]
+    #[allow(clippy::mut_from_ref, reason = "each call has memory of its own")]
+    pub fn alloc_with<T>(&self, value: impl FnOnce() -> Option<T>) -> Option<&mut T> {
+        let place = self.room(1, ngx_palloc)?.first_mut()?;
+        Some(place.write(value()?))
+    }
+
     /// So many copies of a value in the pool; `None` when memory is out.
     #[allow(clippy::mut_from_ref, reason = "each call has memory of its own")]
     pub fn alloc_slice<T: Copy>(&self, count: usize, value: T) -> Option<&mut [T]> {

@@ -52,7 +52,7 @@ extern "C" fn init_upstream<B: SessionBalancer>(_: &Conf, block: &StreamBlock) -
 extern "C" fn init_peer<B: SessionBalancer>(session: &Session, block: &StreamBlock) -> ngx_int_t {
     contain(B::NAME, Code::ERROR, || {
         let pool = session.pool();
-        let peer = B::peer(session, block).and_then(|peer| Slot::of(pool, peer, true));
+        let peer = Slot::of(pool, true, || B::peer(session, block));
         let (Some(data), Some(upstream)) = (peer, session.upstream()) else { return Code::ERROR };
         upstream.poke(|raw| {
             prepare::<B::Peer<'static>>(&mut raw.peer, data);

@@ -242,10 +242,17 @@ pub(crate) struct Slot<P> {
 }
 
 impl<P> Slot<P> {
-    /// A peer of a request or session, in its pool.
-    pub(crate) fn of(pool: &Pool, peer: P, is_of_session: bool) -> Option<*mut c_void> {
-        let address = Cell::new(RawAddress::none());
-        let slot = pool.alloc(Slot { peer, address, is_of_session })?;
+    /// A peer of a request or session, made in its pool: it is too large to be moved for every request.
+    #[inline]
+    pub(crate) fn of(
+        pool: &Pool,
+        is_of_session: bool,
+        peer: impl FnOnce() -> Option<P>,
+    ) -> Option<*mut c_void> {
+        let slot = pool.alloc_with(|| {
+            let (peer, address) = (peer()?, Cell::new(RawAddress::none()));
+            Some(Slot { peer, address, is_of_session })
+        })?;
         Some(std::ptr::from_mut(slot).cast())
     }
 }
@@ -288,7 +295,7 @@ unsafe extern "C" fn init_upstream<B: Balancer>(
 /// nginx's callback when a request is about to be sent to this upstream.
 extern "C" fn init_peer<B: Balancer>(request: &Request, block: &UpstreamBlock) -> ngx_int_t {
     contain(B::NAME, NGX_ERROR as ngx_int_t, || {
-        let peer = B::peer(request, block).and_then(|peer| Slot::of(request.pool(), peer, false));
+        let peer = Slot::of(request.pool(), false, || B::peer(request, block));
         let (Some(data), Some(upstream)) = (peer, request.upstream()) else {
             return NGX_ERROR as ngx_int_t;
         };
