@@ -1,6 +1,7 @@
-//! The controller role: source → world → translate → publish, in one loop.
+//! The controller role: source → pace → world → translate → publish, in one loop.
 //!
-//! A change is translated at once; while a request is in flight, changes gather and go out together.
+//! A change is translated at once, or when its namespace has a share of time for it ([`Pace`]). While a request is in flight,
+//! changes gather and go out together.
 
 mod answers;
 mod changes;
@@ -88,7 +89,7 @@ struct Controller {
     connection: Connection,
     /// When nginx was last asked for its status.
     looked_at: Instant,
-    /// That was the last request: a write comes before the next one.
+    /// The last request asked for the status: a write goes before the next such request.
     has_just_looked: bool,
     /// The time before which nothing is sent, unless something changes.
     wait_until: Instant,
@@ -105,7 +106,7 @@ struct Controller {
     /// The file in which the nginx role finds listeners, ConfigMap and size of the zone.
     conf_input: PathBuf,
     /// Until then the first publication waits for the rest of DNS's answers.
-    answers_by: Option<Instant>,
+    dns_answers_by: Option<Instant>,
     /// Whether the API server is heard; none: a folder is served.
     watch_health: Option<Arc<WatchHealth>>,
     /// The file in which the nginx role confirms what of it stands in nginx.conf.
@@ -147,7 +148,7 @@ impl Controller {
             tokio::select! {
                 () = tokio::time::sleep_until(due_at.unwrap_or(look_at)), if due_at.is_some() => {
                     self.take_due();
-                    self.take_answers();
+                    self.take_dns_answers();
                 }
                 batch = batches.recv() => {
                     let Some(batch) = batch else { return };
@@ -164,8 +165,8 @@ impl Controller {
                     }
                     self.take_reports(all);
                 }
-                () = tokio::time::sleep_until(self.answers_by.unwrap_or(look_at)),
-                    if self.answers_by.is_some() => self.answers_by = None,
+                () = tokio::time::sleep_until(self.dns_answers_by.unwrap_or(look_at)),
+                    if self.dns_answers_by.is_some() => self.dns_answers_by = None,
                 () = tokio::time::sleep_until(self.port_pace.due_at().unwrap_or(look_at)),
                     if self.translator.has_pending_ports() => self.update(&Changed::default()),
                 () = conf_arrival.next(), if self.conf_by.is_some() => self.look_at_conf(),
@@ -179,7 +180,7 @@ impl Controller {
                     self.connection = Connection::Idle(client);
                     let now = Instant::now();
                     let before = self.publisher.writes().applied;
-                    let next = self.take_answer(answer, took);
+                    let next = self.take_response(answer, took);
                     let is_applied = self.publisher.writes().applied > before;
                     if is_applied {
                         self.applied_at = Some(SystemTime::now());
@@ -241,7 +242,7 @@ impl Controller {
     }
 
     fn wants_to_send(&self) -> bool {
-        let has_all = self.has_all && self.answers_by.is_none() && self.conf_by.is_none();
+        let has_all = self.has_all && self.dns_answers_by.is_none() && self.conf_by.is_none();
         self.is_idle() && has_all && self.publisher.is_behind()
     }
 
@@ -283,7 +284,7 @@ impl Controller {
     }
 
     /// Passes nginx's answer to the publisher, reports records that are withheld, and asks for a larger zone.
-    fn take_answer(&mut self, answer: Result<Response, ClientError>, took: Duration) -> Next {
+    fn take_response(&mut self, answer: Result<Response, ClientError>, took: Duration) -> Next {
         let translator = &self.translator;
         let owner = |place: OwnedHost<'_>| owner_of(translator, place);
         let view = View { snapshot: translator.snapshot(), owner: &owner };
@@ -385,8 +386,8 @@ impl Controller {
         if self.has_all && self.publisher.is_behind() {
             seen_at.into_iter().for_each(|at| self.live.saw(at));
         }
-        if !self.has_all && self.lacks_answers() {
-            self.answers_by = Some(Instant::now() + FIRST_ANSWERS);
+        if !self.has_all && self.lacks_dns_answers() {
+            self.dns_answers_by = Some(Instant::now() + FIRST_ANSWERS);
         }
         if !self.has_all {
             self.world.compact();

@@ -96,10 +96,10 @@ fn peer_uid(request: &Request<'_>) -> u32 {
 }
 
 /// A request whose body is being read or worked on, until its pool goes.
-struct Pending(RefCell<Option<Write>>);
+struct Pending(RefCell<Option<PendingJob>>);
 
-/// What a write is about.
-struct Write {
+/// A job of a request, with the store that it works on and the lock of the store's writers.
+struct PendingJob {
     job: Job,
     store: Store,
     lock: ZoneLock,
@@ -120,7 +120,7 @@ impl PhaseHandler for Content {
                 failed => failed.into(),
             },
             Step::Work(job) => {
-                let write = Write { job, store: worker.reader().store(), lock: worker.lock() };
+                let write = PendingJob { job, store: worker.reader().store(), lock: worker.lock() };
                 read_body(raw, write).unwrap_or_else(|| Code::INTERNAL_ERROR.into())
             }
         }
@@ -128,7 +128,7 @@ impl PhaseHandler for Content {
 }
 
 /// `None` when memory is out.
-fn read_body(request: &nginx::Request, write: Write) -> Option<Next<'_>> {
+fn read_body(request: &nginx::Request, write: PendingJob) -> Option<Next<'_>> {
     // It may hold private keys.
     request.wipe_body_at_end()?;
     request.pool().keep(Pending(RefCell::new(Some(write))))?;
@@ -180,7 +180,7 @@ fn joined<'r>(pieces: &[&'r [u8]]) -> Option<Cow<'r, [u8]>> {
     Some(Cow::Owned(all))
 }
 
-impl Work for Write {
+impl Work for PendingJob {
     type Result = Option<Answer>;
 
     const NAME: &'static str = "ingress_configuration thread";
@@ -198,7 +198,7 @@ impl Work for Write {
 /// The write is done, also if the client is gone.
 fn finish(
     request: &nginx::Request,
-    _: &Write,
+    _: &PendingJob,
     answer: Option<Option<Answer>>,
     is_gone: bool,
 ) -> AfterWork {

@@ -1,4 +1,5 @@
-//! REWRITE: host and path decide, once per request. [`decision::decide`] decides, and what it says is carried out here.
+//! Routes a request: [`rewrite`], the handler of nginx's REWRITE phase, calls [`decide`], also after an internal redirect.
+//! [`decision::decide`] decides; `carry_out` applies it.
 
 pub mod errors;
 pub mod facts;
@@ -35,7 +36,7 @@ pub fn decide(request: &Request<'_>) -> Answer {
     if headers > MAX_HEADERS && headers > MAX_HEADERS + request.own_headers() {
         return Answer::Respond(HEADER_TOO_LARGE);
     }
-    // A subrequest goes where the module has sent it; what leads one here (X-Accel-Redirect) would pass by ACCESS.
+    // The module sends subrequests elsewhere; X-Accel-Redirect would lead one here past ACCESS.
     if !request.is_main() {
         return Answer::Respond(404);
     }

@@ -33,7 +33,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use watch::{Failure, WatchEvent, WatchTask, WatchUpdate, WatchedObject};
 
-/// What the watches tell waits here while a batch is taken.
+/// How many updates of the watches may wait while a batch is taken.
 const WAITING: usize = 1_024;
 
 /// The objects of an API server.
@@ -421,7 +421,7 @@ impl Source for Kubernetes {
                 // There is always a sender: our own.
                 Some(update) = self.updates.recv() => {
                     self.handle_update(update);
-                    // Who tells without end must not keep what is told back.
+                    // A watch that never stops sending must not hold back the batch.
                     for _ in 0..WAITING {
                         let Ok(update) = self.updates.try_recv() else { break };
                         self.handle_update(update);

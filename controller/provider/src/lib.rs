@@ -2,8 +2,8 @@
 //!
 //! Shape:     a [`Source`] lists and watches and makes batches; all end in the same [`oxigress_objects::World`].
 //! Knows:     objects, files, the API server, name servers.
-//! Does not:  know what objects are translated to. Which Secrets and ConfigMaps are worth keeping says a
-//!            [`References`](oxigress_objects::References).
+//! Does not:  know what objects are translated to. Its [`References`](oxigress_objects::References) say which Secrets and
+//!            ConfigMaps stay.
 #![forbid(unsafe_code)]
 
 pub mod dns;

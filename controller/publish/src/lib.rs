@@ -7,7 +7,7 @@
 //!          space (507): endpoints go first, records of the namespace with most bytes are withheld ([`room`]) until there is
 //!          room ([`fitting`]), and a larger zone is asked for ([`Publisher::wanted_zone`]). A body that is too large (413), or refused without a reason that names a record,
 //!          is halved until the halves are taken or single records are withheld.
-//! Files that never could be read: an nginx that serves something gets additions only ([`First`]).
+//! Unread:  while a file could never be read, an nginx that serves something gets additions only ([`FirstWrite`]).
 //! Knows:     the snapshot, its records, and nginx's answers.
 //! Does not:  know the objects that the snapshot was made from, or when a request is sent.
 #![forbid(unsafe_code)]

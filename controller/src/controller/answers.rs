@@ -13,11 +13,11 @@ impl Controller {
                 self.answers.put(name, answer);
             }
         }
-        self.take_answers();
+        self.take_dns_answers();
     }
 
     /// Takes over the answers that do not wait for their namespaces' shares of time.
-    pub(super) fn take_answers(&mut self) {
+    pub(super) fn take_dns_answers(&mut self) {
         let mut changed = Changed::default();
         let now = Instant::now().into_std();
         let users = |name: &_| self.translator.users_of(name);
@@ -27,12 +27,12 @@ impl Controller {
         if !changed.is_empty() {
             self.update(&changed);
         }
-        if self.answers_by.is_some() && !self.lacks_answers() {
-            self.answers_by = None;
+        if self.dns_answers_by.is_some() && !self.lacks_dns_answers() {
+            self.dns_answers_by = None;
         }
     }
 
-    pub(super) fn lacks_answers(&self) -> bool {
+    pub(super) fn lacks_dns_answers(&self) -> bool {
         self.external_names.keys().any(|name| self.world.answer_for(name).is_none())
     }
 }

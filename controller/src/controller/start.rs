@@ -77,7 +77,7 @@ pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
         external_names: BTreeMap::new(),
         answers: Answers::default(),
         conf_input: runtime.file(conf_input::FILE),
-        answers_by: None,
+        dns_answers_by: None,
         watch_health,
         conf_served,
         conf_by: None,
@@ -230,6 +230,7 @@ async fn listen(flags: &Flags) -> anyhow::Result<TcpListener> {
     bound.with_context(|| format!("--healthz-port {port}: free it or choose another"))
 }
 
+/// Sends each batch to [`Controller::run`], with the time at which the source had it.
 async fn feed(mut source: impl Source, batches: mpsc::Sender<(Instant, Batch)>) {
     loop {
         let batch = source.next().await;

@@ -3,9 +3,9 @@
 //! Shape:   a change is charged to its namespace before the world takes it over. What a namespace cannot pay waits, the
 //!          latest form of each object only, and is taken over in the order in which it came; others' changes go on.
 //!          Removals and what costs nothing never wait; what is merged again for a removal is taken from what is left of the
-//!          share, so that later changes wait sooner. Endpoints have a share of their own, from which is taken what reading those
-//!          of the namespace's Services took, whatever it was read for: while that is owed, its EndpointSlices wait and are
-//!          then read together, removals too, and so do answers of DNS ([`answers`]). What is owed beyond a whole share has all of its changes wait.
+//!          share, so that later changes wait sooner. Endpoints have a share of their own, which pays for reading the endpoints of
+//!          the namespace's Services. While it owes, its EndpointSlices, also removed ones, and answers of DNS ([`answers`])
+//!          wait, and are then read together. A debt above a whole share delays all changes.
 //!          What a host's guests have there is merged again when its owner changes something: the owner pays for some of that, the
 //!          guests for the rest, as far as they can, and then the owner.
 //! Cost:    [`price::Prices`], asked about a change when it is its turn, so that those that wait cost nothing.
@@ -33,7 +33,7 @@ use std::time::{Duration, Instant};
 pub const OF_NAMESPACE: Rate = Rate { full: budget::OF_NAMESPACE, period: Duration::from_mins(1) };
 /// What reading the endpoints of its Services may take beside that.
 pub const OF_ENDPOINTS: Rate = Rate { full: 2_000_000_000, period: Duration::from_secs(40) };
-/// Shares that are counted before those are forgotten that may ask for everything.
+/// How many shares may be added to twice [`Pace::swept`] before full ones are forgotten.
 const MANY_SHARES: usize = 1_000;
 
 /// The changes that wait, and what each namespace may ask for.
@@ -42,7 +42,7 @@ pub struct Pace {
     shares: BTreeMap<Payer, Share>,
     /// The shares with changes that wait, by the time when the first of them may be due.
     by_time: BTreeSet<(Instant, Payer)>,
-    /// As many shares as there were when those were last forgotten that may ask for everything.
+    /// How many shares were left when full ones were last forgotten.
     swept: usize,
     /// The objects that began to wait, or wait no more.
     news: BTreeMap<ObjectRef, bool>,
@@ -218,7 +218,7 @@ impl Pace {
         }
     }
 
-    /// How long all changes of a namespace wait since it has its endpoints read so often.
+    /// How long all changes of a namespace wait because its endpoints were read too often.
     fn deep_debt(&self, payer: &Payer, now: Instant) -> Option<Duration> {
         let payer = Payer { is_for_endpoints: true, ..payer.clone() };
         let wait = self.shares.get(&payer)?.bucket.wait_to_owe(OF_ENDPOINTS.full, now);

@@ -72,6 +72,7 @@ pub struct Translator {
     /// What the ConfigMap's snippets say about all Ingresses.
     pub(crate) common: Common,
     pub(crate) snapshot: Snapshot,
+    /// What each Ingress asks for.
     pub(crate) claims: BTreeMap<Key, Box<Claims>>,
     pub(crate) pattern_budget: PatternBudget,
     /// How many paths the Ingresses of each namespace have.
@@ -135,6 +136,7 @@ pub struct Translator {
     pub(crate) streams: BTreeMap<StreamPort, stream::Entry>,
     pub(crate) is_new_conf_input: bool,
     pub(crate) notes: Notes,
+    /// What has changed in the snapshot since [`Self::update`] began.
     pub(crate) patch: Patch,
     pub(crate) is_first: bool,
 }
@@ -368,7 +370,7 @@ impl Translator {
         touched
     }
 
-    /// Answers the Services' ports that balance otherwise by what the Ingress says now.
+    /// Reads one Ingress into claims. Returns the Services' ports whose balancing it changes.
     fn read_ingress(
         &mut self,
         world: &World,

@@ -138,7 +138,7 @@ impl<'r> Tried<'r> {
         self.list.get(..self.denied).unwrap_or_default()
     }
 
-    /// All may be asked again to which a connection may lead.
+    /// All endpoints may be asked again, except those that no connection may lead to.
     pub fn restart(&mut self) {
         self.count = self.denied;
     }

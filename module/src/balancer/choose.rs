@@ -141,10 +141,10 @@ pub fn is_limit_reached(search: &Search<'_>, worker: &Worker) -> bool {
     (0..view.len()).any(|index| !set.is_tried(index) && set.is_full(index))
 }
 
-/// Finds the endpoint set of a backend, keeps its place in `endpoint_set`, and answers whether the backend's record says
-/// more: an affinity cookie, a hash key or alternatives.
+/// Updates `endpoint_set` from the newest generation. Returns whether the backend's record has an affinity cookie, a hash key
+/// or alternatives.
 #[inline]
-pub fn find_endpoint_set(
+pub fn refresh_endpoint_set(
     worker: &Worker,
     guard: &Guard<'_>,
     backend: &[u8],

@@ -59,7 +59,7 @@ pub struct Peer<'r> {
     /// How connections are kept; `None`: nginx sees to that, or nobody.
     settings: Option<&'r Keepalive>,
     protocol: u64,
-    /// Of the TLS handshake and the local address.
+    /// Stands for TLS settings and local address: a kept connection must have the same.
     identity: u64,
 }
 
@@ -180,7 +180,7 @@ impl<'r> Selected<'r> {
         let worker = request.worker();
         let guard = worker.reader().read();
         let has_more =
-            choose::find_endpoint_set(worker, &guard, self.backend, &mut self.endpoint_set);
+            choose::refresh_endpoint_set(worker, &guard, self.backend, &mut self.endpoint_set);
         if !has_more {
             return;
         }
@@ -359,7 +359,7 @@ impl<'r> Peer<'r> {
         self.proxy().is_some_and(|proxy| proxy.next_upstream_repeats)
     }
 
-    /// The same, and one of them is open.
+    /// Endpoints that were tried may be tried again, and one of them is open.
     fn may_repeat(&self) -> bool {
         let search = || Search { tried: self.tried.denied(), ..self.search() };
         self.repeats() && choose::is_any_open(self.worker(), &search())

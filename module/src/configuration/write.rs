@@ -24,7 +24,7 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-/// Which live records go that a write does not name.
+/// Which live records a write removes although it does not name them.
 #[derive(Clone, Copy)]
 enum Replaces<'a> {
     /// None.
@@ -223,7 +223,7 @@ impl Write<'_> {
         }
     }
 
-    /// `None`: this is the event loop, and the write is too long for it.
+    /// Checks the changes, makes them and commits. `None`: the write is too long for the event loop.
     fn apply_as_writer(
         &self,
         mut transaction: Transaction<'_, ZoneLock>,
@@ -300,7 +300,7 @@ impl Write<'_> {
         faults
     }
 
-    /// When it fails, answers the bytes of the records behind the one that did not fit.
+    /// Makes the changes. On an error: the bytes of the records after the one that did not fit.
     fn change(
         &self,
         changes: &[Change],

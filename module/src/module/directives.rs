@@ -5,7 +5,7 @@ use crate::balancer::peer;
 use crate::conf::directive::{core_conf, file, has_zone, need_zone, refuse, variable};
 use crate::conf::{CoreConf, Http, LocConf, Locations, Scheme, SrvConf, Target};
 use crate::configuration;
-use crate::route::rewrite as answer;
+use crate::route::rewrite;
 use crate::system::log;
 use crate::system::memory;
 use crate::tls;
@@ -278,7 +278,7 @@ pub fn postconfiguration(conf: &mut Conf) -> Result<(), Refused> {
 
 /// What runs in which phase.
 fn add_handlers(conf: &mut Conf) -> Option<()> {
-    conf.add_handler::<answer::Rewrite>(Phase::Rewrite)?;
+    conf.add_handler::<rewrite::Rewrite>(Phase::Rewrite)?;
     conf.add_handler::<crate::access::preaccess::Preaccess>(Phase::Preaccess)?;
     conf.add_handler::<crate::access::phase::Access>(Phase::Access)?;
     // nginx runs the later ones of a phase first: a copy has the headers that its request goes on with.

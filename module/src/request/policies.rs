@@ -7,7 +7,7 @@
 use crate::parts::{Features, Has, OfPolicies, Parts};
 use crate::worker::Worker;
 use crate::zone::records::GuardedRecords;
-use crate::zone::records::Identity;
+use crate::zone::records::IdentityHasher;
 use oxigress_core::cache;
 use oxigress_core::decision::CompiledPolicies;
 use oxigress_core::model::policy::Policies;
@@ -107,7 +107,7 @@ impl Cache {
 }
 
 /// Compiled policies by the keyed hash of their id.
-type Entries = cache::Cache<Entry, u64, BuildHasherDefault<Identity>>;
+type Entries = cache::Cache<Entry, u64, BuildHasherDefault<IdentityHasher>>;
 
 struct Entry {
     id: Box<[u8]>,

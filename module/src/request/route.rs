@@ -43,7 +43,7 @@ pub struct EndpointSetRef {
     pub hash: Option<KeyHash>,
     /// Where it stood.
     pub place: RecordPlace,
-    /// The backend's record has nothing more to say: nobody has to look.
+    /// The backend's record has no alternatives, cookie or hash key: nobody has to read it.
     pub is_plain: bool,
 }
 
@@ -85,7 +85,7 @@ impl<'a> Names<'a> {
 /// A route as it is kept.
 #[derive(Clone, Copy)]
 pub(crate) struct Route {
-    /// HeldPolicies by [`HeldPolicies`]; null: the rule has none.
+    /// Kept alive by [`HeldPolicies`]; null: the rule has no policies.
     policies: *const Compiled,
     /// Null: the rule's path is no pattern.
     captured: *const Captured,

@@ -16,18 +16,18 @@ impl PhaseHandler for Rewrite {
     fn run(raw: &nginx::Request) -> Next<'_> {
         if raw.is_router() {
             let Some(request) = Request::of(raw) else { return Code::INTERNAL_ERROR.into() };
-            return carry_out(raw, &route::decide(&request));
+            return give_answer(raw, &route::decide(&request));
         }
         if raw.is_error_location() {
             // nginx has sent it there.
             let Some(request) = Request::of(raw) else { return Code::INTERNAL_ERROR.into() };
-            return carry_out(raw, &errors::decide(&request));
+            return give_answer(raw, &errors::decide(&request));
         }
         not_routed(raw).into()
     }
 }
 
-fn carry_out<'r>(raw: &'r nginx::Request, answer: &Answer) -> Next<'r> {
+fn give_answer<'r>(raw: &'r nginx::Request, answer: &Answer) -> Next<'r> {
     match answer {
         Answer::Forward => Code::DECLINED.into(),
         Answer::Respond(status) => Code::status(*status).into(),
@@ -48,7 +48,7 @@ fn carry_out<'r>(raw: &'r nginx::Request, answer: &Answer) -> Next<'r> {
     }
 }
 
-/// The phase elsewhere: auth subrequests and copies, and nobody else, go through their locations.
+/// REWRITE in other locations: only auth subrequests and copies may pass through theirs.
 fn not_routed(raw: &nginx::Request) -> Code {
     let (is_auth, is_mirror) = (raw.is_auth_location(), raw.is_mirror_location());
     if !is_auth && !is_mirror {

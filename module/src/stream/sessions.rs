@@ -121,7 +121,7 @@ pub fn hash<'v>(
     variable: impl Fn(&[u8]) -> Option<&'v [u8]>,
 ) -> Option<u32> {
     let guard = worker.reader().read();
-    if !choose::find_endpoint_set(worker, &guard, backend, endpoint_set) {
+    if !choose::refresh_endpoint_set(worker, &guard, backend, endpoint_set) {
         return None;
     }
     let key = retired::backend(&guard, backend, endpoint_set.place.generation())?.hash_key()?;

@@ -31,8 +31,8 @@ pub fn retired_value(kept: &[u8]) -> &[u8] {
     kept.get(RETIRED_HEAD..).unwrap_or_default()
 }
 
-/// Requests are counted. One zone is of one mind: the process that makes it says so before it forks, and another
-/// mind gets another zone.
+/// Requests are counted. The process that makes a zone sets it before it forks; where the configuration changes it, a new zone
+/// is made.
 static COUNTING: AtomicBool = AtomicBool::new(false);
 
 /// Says whether requests are counted in the zone of this process.
@@ -69,9 +69,9 @@ fn cells_of_endpoints(value: &[u8]) -> CellNames<'_> {
 
 /// A hasher for keys that are keyed hashes already.
 #[derive(Default)]
-pub struct Identity(u64);
+pub struct IdentityHasher(u64);
 
-impl std::hash::Hasher for Identity {
+impl std::hash::Hasher for IdentityHasher {
     fn finish(&self) -> u64 {
         self.0
     }

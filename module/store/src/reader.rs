@@ -209,7 +209,7 @@ impl Pin {
         })
     }
 
-    /// The number of the generation that the guard reads.
+    /// The number of the generation that the pin holds.
     pub(crate) fn generation(&self) -> u64 {
         self.generation
     }

@@ -11,15 +11,16 @@ use std::marker::PhantomData;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::compiler_fence;
 
-/// Batches freed after each publication: more than one publication of a delta adds, so that garbage
-/// shrinks; few enough that the callback stays short (a batch is at most 1,000 blocks).
+/// Batches freed after each publication: more than a delta adds, so that garbage shrinks, and few enough that the callback
+/// stays short (a batch is at most 1,000 blocks).
 const FREED_PER_WRITE: usize = 4;
 
 /// A write in progress. Dropped without [`Transaction::commit`], it leaves nothing behind.
 pub struct Transaction<'l, L: WriterLock> {
     store: Store,
     lock: PhantomData<&'l L>,
-    live: Live,
+    /// What a commit publishes: the number of the next generation, its epoch and its counts.
+    next: Live,
     /// The live generation's block, replaced by a commit.
     current: Block,
     root: Block,
@@ -28,7 +29,7 @@ pub struct Transaction<'l, L: WriterLock> {
     is_finished: bool,
     /// The error of a change that failed half way: the new index must not be published.
     failure: Option<WriteError>,
-    /// Given back when all that dropping does is done: fields go after it.
+    /// The lock. It is released last: fields are dropped after [`Transaction::drop`] has run.
     _held: L::Held,
 }
 
@@ -59,7 +60,7 @@ impl Store {
         let mut transaction = Transaction {
             store: *self,
             lock: PhantomData,
-            live: reclaim::live(self.memory, self.memory.header().current.load(Acquire)),
+            next: reclaim::live(self.memory, self.memory.header().current.load(Acquire)),
             current: 0,
             root: 0,
             replaced: Vec::new(),
@@ -97,15 +98,15 @@ impl<L: WriterLock> Transaction<'_, L> {
         // A kill must not find a change in memory before the mark.
         compiler_fence(SeqCst);
         self.current = header.current.load(Acquire);
-        self.live = reclaim::live(memory, self.current);
-        self.live.generation += 1;
+        self.next = reclaim::live(memory, self.current);
+        self.next.generation += 1;
         self.root = reclaim::root(memory, self.current).0;
         failpoint("update.begin");
     }
 
     /// The epoch and generation the write began on.
     pub fn base(&self) -> (u64, u64) {
-        (self.live.epoch, self.live.generation - 1)
+        (self.next.epoch, self.next.generation - 1)
     }
 
     /// A record was written, replaced or removed.
@@ -120,8 +121,8 @@ impl<L: WriterLock> Transaction<'_, L> {
 
     /// Begins another line of generations with this write.
     pub fn set_epoch(&mut self, epoch: u64) {
-        self.has_changed |= self.live.epoch != epoch;
-        self.live.epoch = epoch;
+        self.has_changed |= self.next.epoch != epoch;
+        self.next.epoch = epoch;
     }
 
     /// Free and total bytes, including the changes of this write.
@@ -195,7 +196,7 @@ impl<L: WriterLock> Transaction<'_, L> {
         let Attached { attachment, dropped } = record::attach(memory, &names, before)?;
         // Cells of this very write are treated the same: they wait for the next generation too.
         self.replaced.extend(dropped);
-        let generation = self.live.generation;
+        let generation = self.next.generation;
         let new = NewRecord { generation, hash, kind, key, value, attachment };
         let new = record::write(memory, &new)?;
         failpoint("update.record");
@@ -203,7 +204,7 @@ impl<L: WriterLock> Transaction<'_, L> {
         self.root = editor.insert(self.root, new, old)?;
         match old {
             Some(old) => self.drop_record(old),
-            None => self.live.counts[usize::from(kind).min(15)] += 1,
+            None => self.next.counts[usize::from(kind).min(15)] += 1,
         }
         Ok(Written::Changed)
     }
@@ -222,10 +223,10 @@ impl<L: WriterLock> Transaction<'_, L> {
             return Ok(false);
         };
         self.has_changed = true;
-        let generation = self.live.generation;
+        let generation = self.next.generation;
         let mut editor = Editor { memory, generation, replaced: &mut self.replaced };
         self.root = editor.remove(self.root, hash)?;
-        self.live.counts[usize::from(kind).min(15)] -= 1;
+        self.next.counts[usize::from(kind).min(15)] -= 1;
         let record = Record::new(memory, old);
         self.replaced.extend(record.attachment_with_cells());
         self.drop_record(old);
@@ -234,7 +235,7 @@ impl<L: WriterLock> Transaction<'_, L> {
 
     /// Frees a record of this write at once, and lists an older one.
     fn drop_record(&mut self, block: Block) {
-        if Record::new(self.store.memory, block).generation() == self.live.generation {
+        if Record::new(self.store.memory, block).generation() == self.next.generation {
             arena::release(self.store.memory, block);
         } else {
             self.replaced.push(block);
@@ -249,10 +250,10 @@ impl<L: WriterLock> Transaction<'_, L> {
         }
         if !self.has_changed {
             self.is_finished = true;
-            return Ok(Live { generation: self.live.generation - 1, ..self.live });
+            return Ok(Live { generation: self.next.generation - 1, ..self.next });
         }
         let memory = self.store.memory;
-        let generation = reclaim::write_generation(memory, &self.live, self.root)?;
+        let generation = reclaim::write_generation(memory, &self.next, self.root)?;
         self.replaced.push(self.current);
         if is_planted("retire-live") {
             self.replaced.push(self.root);
@@ -260,14 +261,14 @@ impl<L: WriterLock> Transaction<'_, L> {
         if is_planted("leak") {
             std::mem::forget(vec![1_u8; 100]);
         }
-        reclaim::retire(memory, self.live.generation, &self.replaced)?;
+        reclaim::retire(memory, self.next.generation, &self.replaced)?;
         failpoint("publish.before");
         let order = if is_planted("relaxed-publish") { Relaxed } else { Release };
         memory.header().current.store(generation, order);
         failpoint("publish.after");
         self.free();
         self.is_finished = true;
-        Ok(self.live)
+        Ok(self.next)
     }
 
     /// Frees everything that no worker reads any more: makes room for a large write.

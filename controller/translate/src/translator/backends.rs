@@ -112,7 +112,7 @@ impl Translator {
         names.map(|(name, namespaces)| (name, least(namespaces).unwrap_or_default())).collect()
     }
 
-    /// Reads the backends that are touched, and those that are over their namespace's limit since, or no more.
+    /// Reads the touched backends, and those that a namespace's limit newly excludes or admits.
     pub(super) fn resolve_backends(&mut self, world: &World, mut backends: BTreeSet<BackendId>) {
         let mut sizes = Sizes::default();
         let counted = backends.iter().filter(|id| url::behind(id).is_none());
@@ -134,7 +134,7 @@ impl Translator {
         }
     }
 
-    /// What leads to a backend, and what for it is read; `None`: nothing.
+    /// What leads to a backend, and how its endpoints are used; `None`: nothing leads to it.
     fn used(&self, id: &BackendId) -> Option<Used<'_>> {
         let of_routes = self.gateways.backends.get(id);
         let is_default = self.default_backend.as_ref().is_some_and(|of| of.backend == *id);

@@ -98,6 +98,7 @@ impl Translator {
         }
     }
 
+    /// Decides who owns a host, merges the claims on it, and puts its records into the snapshot.
     pub(super) fn merge_host(&mut self, host: &HostPattern, backends: &mut BTreeSet<BackendId>) {
         let decided = self.decide_owner(host);
         let merge_as = |source: &HostPattern, view: &HostView<'_>| {

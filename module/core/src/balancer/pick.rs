@@ -10,8 +10,7 @@
 //! Rejected: `(in_flight + 1) / weight` for [`least_conn`] and [`p2c`]. With one request at a time all would
 //!          go to the heaviest endpoint.
 
-/// A draw is repeated so often before the open endpoints are counted. A draw hits a closed endpoint, so
-/// with half of them closed one backend in 250 requests has to count.
+/// Draws before the open endpoints are counted. With half of them closed, 1 choice in 256 counts.
 const DRAWS: u32 = 8;
 
 /// Latencies below this are one: nginx's clock counts milliseconds, so an endpoint that always answers in

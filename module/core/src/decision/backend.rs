@@ -61,7 +61,7 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
         self.respond(404, reason)
     }
 
-    /// The alternative that takes the request in place of a backend, which then counts it.
+    /// The alternative that takes the request, if one does; the primary's record counts it.
     fn alternative(&mut self, id: &[u8]) -> Option<&'g [u8]> {
         let primary = self.generation.record(Kind::Backend, id)?;
         let view = BackendView::new(self.generation.value_of(primary));
@@ -70,7 +70,7 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
         Some(alternative)
     }
 
-    /// The endpoints of the fallback, where it has some. It is told that another backend should have answered.
+    /// The endpoints of the fallback, where it has some. Headers tell it for whom it answers.
     #[cold]
     fn fallback(&mut self) -> Option<G::Endpoints> {
         let set = self.generation.endpoints(self.route.fallback()?);
@@ -80,13 +80,15 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
         self.trace.backend(BackendReason::Fallback);
         self.route.error = Some(503);
         let rule = self.route.rule;
-        self.edits.request.extend(rule.into_iter().flat_map(|rule| told(503, rule, self.facts)));
+        self.edits
+            .request
+            .extend(rule.into_iter().flat_map(|rule| headers_for_fallback(503, rule, self.facts)));
         Some(set)
     }
 }
 
-/// What a backend that answers for another one is told, where nginx.conf does not.
-fn told(
+/// The headers that tell a fallback for whom it answers; for error pages nginx.conf sets them.
+fn headers_for_fallback(
     status: u16,
     rule: RuleView<'_>,
     facts: &impl Facts,

@@ -187,7 +187,7 @@ pub trait CompiledHostPolicy {
 pub trait EndpointSet: Copy {
     /// No request can be sent to any of them.
     fn is_empty(&self) -> bool;
-    /// The backend's record says more than how an endpoint is chosen.
+    /// Whether the backend's record has alternatives, an affinity cookie or a hash key.
     fn has_more(&self) -> bool;
     /// Each of them is busy up to its limit.
     fn is_busy(&self) -> bool;
