@@ -58,7 +58,7 @@ pub enum Command {
     },
     /// Print the objects of the Gateway API that mean what Ingresses mean
     ///
-    /// On standard error it says what they do not say, and what they do otherwise. It needs no running program, writes
+    /// Standard error gets what these objects cannot express, or do differently. It needs no running program, writes
     /// nothing, and takes the controller's flags. It exits with 0 if nothing is missing, with 1 if something is.
     Migrate {
         #[command(flatten)]
@@ -113,8 +113,7 @@ pub struct Flags {
     pub deny_destinations: Vec<IpNet>,
     /// Folder for sockets, the pid file and the rendered nginx.conf
     ///
-    /// Nothing is written elsewhere but to --temp-dir, standard output and logs that the ConfigMap sends below
-    /// /var/log.
+    /// All other output goes to --temp-dir, standard output, and log files that the ConfigMap names below /var/log.
     #[arg(long, value_name = "DIR", default_value = "/run/oxigress")]
     pub runtime_dir: PathBuf,
     /// Folder for requests and responses that nginx buffers; by default the runtime folder
@@ -135,8 +134,8 @@ pub struct Flags {
     pub zone_size_max: ZoneSizeMax,
     /// Most bytes of shared memory for the objects of one namespace; 0: no limit
     ///
-    /// What goes beyond it is withheld: its paths answer 503. Without a limit namespaces share the memory; when it is
-    /// full, the newest objects of the namespace that has most wait.
+    /// Objects beyond it are withheld: their paths answer 503. Without a limit namespaces share the memory. When it is
+    /// full, the newest objects of the largest namespace wait.
     #[arg(long, value_name = "SIZE", default_value = "0", value_parser = namespace_bytes_max)]
     pub namespace_bytes_max: NamespaceBytesMax,
     /// Keep a file from which a restarted nginx serves at once; auto: if the runtime folder is memory-backed
@@ -170,7 +169,7 @@ pub struct Flags {
     pub healthz_host: String,
     /// Address of the dashboard, a page about what is served; off: none
     ///
-    /// Elsewhere than on a loopback address it wants --dashboard-token-file.
+    /// An address other than loopback requires --dashboard-token-file.
     #[arg(long, value_name = "ADDRESS", default_value = DASHBOARD, value_parser = dashboard_address)]
     pub dashboard_address: DashboardAddress,
     /// File with the token that readers of the dashboard send as `Authorization: Bearer TOKEN`
@@ -180,18 +179,18 @@ pub struct Flags {
     #[arg(long, value_name = "PATH", default_value = "/healthz", value_parser = url_path)]
     pub health_check_path: String,
 
-    /// Serve the Gateway API's objects of the API server too; a folder's are always served
+    /// Also serve the Gateway API from the API server; a folder's objects are always served
     ///
-    /// Its CustomResourceDefinitions may come later.
+    /// The CustomResourceDefinitions may be installed later.
     #[arg(long, default_value = "false", default_missing_value = "true", num_args = 0..=1,
           require_equals = true, value_parser = boolean, action = ArgAction::Set)]
     pub gateway_api: bool,
     /// Serve Gateways of GatewayClasses with this controller name
     #[arg(long, value_name = "NAME", default_value = oxigress_objects::gateway::CONTROLLER)]
     pub gateway_controller_name: String,
-    /// Addresses of this machine that Gateways have for themselves, one each
+    /// Addresses of this machine to give to Gateways, one each
     ///
-    /// Networks of at most 1024 addresses. A Gateway for which none is left is served on all other addresses.
+    /// Networks have at most 1024 addresses. A Gateway that gets none is served on all other addresses.
     #[arg(long, value_name = "ADDRESSES", value_delimiter = ',', value_parser = small_network)]
     pub gateway_addresses: Vec<IpNet>,
     /// Serve Ingresses whose annotation kubernetes.io/ingress.class has this value
@@ -210,7 +209,7 @@ pub struct Flags {
     pub watch_ingress_without_class: bool,
     /// Serve Ingresses of this namespace only; by default those of all
     ///
-    /// Nothing of other namespaces is read but what flags name.
+    /// Of other namespaces only the objects that flags name are read.
     #[arg(long, value_name = "NAMESPACE", default_value = "")]
     pub watch_namespace: String,
     /// Ignore Ingresses with spec.defaultBackend
@@ -257,12 +256,12 @@ pub struct Flags {
     #[arg(long, default_value = "false", default_missing_value = "true", num_args = 0..=1,
           require_equals = true, value_parser = boolean, action = ArgAction::Set)]
     pub disable_svc_external_name: bool,
-    /// What other namespaces may do with a host, whose owner is the namespace of its oldest Ingress
+    /// What namespaces may do with a host of another one: the oldest Ingress or route makes the owner
     #[arg(long, value_name = "MODE", default_value = "settings")]
     pub host_ownership: Ownership,
-    /// Let one Ingress with use-regex or rewrite-target make all paths of its host regular expressions
+    /// use-regex or rewrite-target turns all paths of the host into regular expressions
     ///
-    /// ingress-nginx does so. By default only the paths of that Ingress are.
+    /// As in ingress-nginx. By default only the paths of that Ingress become regular expressions.
     #[arg(long, default_value = "false", default_missing_value = "true", num_args = 0..=1,
           require_equals = true, value_parser = boolean, action = ArgAction::Set)]
     pub regex_per_host: bool,
