@@ -187,15 +187,21 @@ impl ReviewRequest {
         let start = Instant::now();
         let outcome = has_all.then(|| {
             let mut outcome = self.outcome(translator, world, reviews, start);
-            if outcome.denial.is_none() && outcome.compared > 0 {
+            if outcome.denial.is_none() && !self.is_only_going(world) {
                 let id = ObjectRef::new(self.subject.kind(), self.key.clone());
-                outcome.denial = translator.reserved(world, pace, &id, &self.subject.object());
+                let object = (&id, &self.subject.object());
+                outcome.denial = translator.reserved(world, pace, object, reviews);
             }
             outcome
         });
         let reviewed = outcome.map(|outcome| Reviewed { outcome, took: start.elapsed() });
         // Whoever asked may have gone.
         let _ = self.reply.send(reviewed);
+    }
+
+    /// An object stays for as long as its finalizers do, and its other fields may change until then.
+    fn is_only_going(&self, world: &World) -> bool {
+        self.is_going && self.subject.is_stored(&self.key, world)
     }
 
     fn outcome(
@@ -206,8 +212,7 @@ impl ReviewRequest {
         start: Instant,
     ) -> ReviewOutcome {
         let ReviewRequest { key, uid, subject, .. } = self;
-        // An object stays for as long as its finalizers do, and its other fields may change until then.
-        let is_going = self.is_going && subject.is_stored(key, world);
+        let is_going = self.is_only_going(world);
         match subject {
             Subject::Ingress(ingress) => {
                 let candidate = Candidate { key, uid, is_going, ingress };

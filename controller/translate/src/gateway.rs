@@ -45,7 +45,7 @@ pub mod work;
 
 pub use attach::gateway_of;
 pub use frontend::authorities_of as authorities_of_clients;
-pub use gateways::{is_ours, references, references_of, with_listeners};
+pub use gateways::{authorities, is_ours, references_of, with_listeners};
 pub use host::{covers, intersection, is_wide, specificity};
 pub use left::Left;
 pub use listener::MAX_LISTENERS;

@@ -111,7 +111,7 @@ pub fn parse(
     (key, ingress): (&Key, &Ingress),
     mut compiler: Compiler<'_>,
 ) -> Parsed {
-    if let Some(unread) = refuse(world, options, key, ingress) {
+    if let Some(unread) = refuse(world, options, settings, (key, ingress)) {
         return unread;
     }
     let (defaults, https_port) = (&settings.defaults, options.https_port);
@@ -156,23 +156,41 @@ pub fn parse(
 }
 
 /// What becomes of an Ingress that is another controller's, or whose whole is refused.
-fn refuse(world: &World, options: &Options, key: &Key, ingress: &Ingress) -> Option<Parsed> {
+fn refuse(
+    world: &World,
+    options: &Options,
+    settings: &Settings,
+    (key, ingress): (&Key, &Ingress),
+) -> Option<Parsed> {
     match class::choose(world, options, key, ingress) {
         Choice::Ours => {}
         Choice::Foreign => return Some(Parsed::default()),
         Choice::Nobodys(note) => return Some(Parsed { notes: vec![note], ..Parsed::default() }),
     }
     let odd = refuse_catch_all(options, ingress).or_else(|| inspect::refuse(options, ingress));
-    odd.map(|note| refused(options, (key, ingress), note))
+    odd.map(|note| refused(world, options, settings, (key, ingress), note))
 }
 
-/// What becomes of an Ingress of which nothing is served. Its hosts stay its own: else a mistake in it would hand them, and the
-/// requests for them, to whoever names them next.
-pub fn refused(options: &Options, (key, ingress): (&Key, &Ingress), note: Note) -> Parsed {
-    let canary = format!("{}/canary", options.annotations_prefix);
-    let may_be_main = ingress.annotations.get(&canary).is_none_or(|value| value == "false");
-    let claims = may_be_main
-        .then(|| Claims { hosts: hosts_of(ingress), ..Claims::nothing(key, ingress.created) });
+/// What becomes of an Ingress of which nothing is served. Its hosts and their other names stay its own: else a mistake in it would
+/// hand them, and the requests for them, to whoever names them next. One that is a canary, or may be one, has none.
+pub fn refused(
+    world: &World,
+    options: &Options,
+    settings: &Settings,
+    (key, ingress): (&Key, &Ingress),
+    note: Note,
+) -> Parsed {
+    let (defaults, https_port) = (&settings.defaults, options.https_port);
+    let context = IngressContext { world, ingress: key, defaults, https_port };
+    let (all, prefix) = (&ingress.annotations, &options.annotations_prefix);
+    let read = annotation::parse(context, all, prefix, settings, &mut Compiler::over_budget());
+    let is_main = !read.annotations.is_refused && read.annotations.canary.is_none();
+    let hosts = annotation::Hosts { app_root: None, ..read.host.hosts };
+    let claims = is_main.then(|| Claims {
+        hosts: hosts_of(ingress),
+        host_settings: Sealed::new(HostSettings { hosts, ..HostSettings::default() }),
+        ..Claims::nothing(key, ingress.created)
+    });
     let acceptance = Some(Acceptance::Refused);
     Parsed { claims, acceptance, notes: vec![note], ..Parsed::default() }
 }

@@ -33,9 +33,9 @@ mod shared_policies;
 mod testing;
 mod translator;
 
+pub use annotation::counterpart;
 pub use backend::port_of_ingress;
 pub use gateway::HeldPorts;
-pub use host::aliases::counterpart;
 pub use host::certificate::secret_behind;
 pub use host::owner::{HostOwnership, whose, words_of};
 pub use options::Options;

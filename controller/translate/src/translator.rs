@@ -13,7 +13,7 @@ pub mod withheld;
 
 use crate::age::Age;
 use crate::age::stock::Stock;
-use crate::annotation::{Common, snippet};
+use crate::annotation::{Common, other_names, snippet};
 use crate::backend::room::Room;
 use crate::backend::spec::{BackendSpec, HostBackend, SpecOwners};
 use crate::backend::stream;
@@ -111,6 +111,8 @@ pub struct Translator {
     gateway_memo: Memo,
     /// Routes, whoever serves them, and what they name as their parents.
     pub(crate) route_parents: Relation<ObjectRef, ObjectRef>,
+    /// The Ingresses of ours, and the hosts that they write as other names of theirs, whether these hold or not.
+    pub(crate) other_names: Relation<Key, HostPattern>,
     /// The routes for which their namespaces have no places.
     pub(crate) unplaced: BTreeSet<ObjectRef>,
     /// The routes that are stored and not in force, with the hosts that they name.
@@ -173,6 +175,7 @@ impl Translator {
             gateways: Built::default(),
             gateway_memo: Memo::default(),
             route_parents: Relation::default(),
+            other_names: Relation::default(),
             unplaced: BTreeSet::new(),
             unserved: Relation::default(),
             rules: rules::RuleIndex::default(),
@@ -378,7 +381,10 @@ impl Translator {
         hosts: &mut BTreeSet<HostPattern>,
     ) -> BTreeSet<BackendId> {
         let mut parsed = match (world.ingresses.get(key), self.refuse_paths(key)) {
-            (Some(ingress), Some(note)) => ingress::refused(&self.options, (key, ingress), note),
+            (Some(ingress), Some(note)) => {
+                let object = (key, &**ingress);
+                ingress::refused(world, &self.options, &self.settings, object, note)
+            }
             (Some(ingress), None) => {
                 let compiler = match self.pattern_budget.is_over(key) {
                     true => Compiler::over_budget(),
@@ -398,6 +404,9 @@ impl Translator {
         let notes = parsed.notes.into_iter().map(|note| (object.clone(), note));
         self.notes.set(Part::Ingress(key.clone()), notes);
         self.referred.set(key, parsed.referred);
+        let ingress = world.ingresses.get(key).filter(|_| parsed.acceptance.is_some());
+        let prefix = &self.options.annotations_prefix;
+        self.other_names.set(key, ingress.map(|it| other_names(prefix, it)).unwrap_or_default());
         self.offer_bundles(BundleSource::Ingress(key.clone()), parsed.bundles);
         if self.acceptances.get(key) != parsed.acceptance.as_ref() {
             match parsed.acceptance {

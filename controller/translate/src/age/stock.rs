@@ -81,10 +81,9 @@ impl Stock {
         namespace.map_or_else(BTreeSet::new, |namespace| namespace.would_turn(limit, key, item))
     }
 
-    /// One of the others that would be over the limit newly.
+    /// The newest of the others that would be over the limit newly.
     pub fn pushed_out(&self, limit: u64, key: &Key, item: Item) -> Option<&Key> {
-        let turned = self.would_turn(limit, key, Some(item));
-        turned.into_iter().find(|other| !self.is_over(other))
+        self.namespaces.get(&key.namespace)?.pushed_out(limit, key, item)
     }
 
     /// Whether nothing is counted.
@@ -186,6 +185,20 @@ impl Namespace {
         }
     }
 
+    /// The first that would make room for the candidate is the newest that is not over the limit.
+    fn pushed_out(&self, limit: u64, key: &Key, (created, size): Item) -> Option<&Key> {
+        let own = Age { created, key: key.clone() };
+        let within = match &self.first_over {
+            Some(first) => self.sizes.range(..first),
+            None => self.sizes.range::<Age, _>(..),
+        };
+        let (newest, _) = within.rev().find(|(age, _)| age.key != *key)?;
+        let old = self.age_of(key).filter(|age| !self.is_over(age));
+        let taken = self.taken - old.map_or(0, |_| self.size_of(key));
+        let is_older = !self.is_over(&own) && own < *newest;
+        (is_older && taken.saturating_add(size) > limit).then_some(&newest.key)
+    }
+
     /// As [`Self::set`] and [`Self::settle`], without either.
     fn would_turn(&self, limit: u64, key: &Key, item: Option<Item>) -> BTreeSet<&Key> {
         let mut turned = BTreeSet::new();
@@ -264,6 +277,11 @@ mod tests {
         let mut with = all.clone();
         with.insert(key.clone(), (created, size));
         prop_assert_eq!(would_be_over, over(&with).contains(key));
+        let pushed_out = stock.pushed_out(LIMIT, key, (created, size)).cloned();
+        let mut newly: BTreeSet<Key> = over(&with).difference(&over(all)).cloned().collect();
+        newly.remove(key);
+        prop_assert_eq!(pushed_out.is_some(), !newly.is_empty());
+        prop_assert!(pushed_out.is_none_or(|one| newly.contains(&one)));
         let told: BTreeSet<Key> = stock.would_turn(LIMIT, key, item).into_iter().cloned().collect();
         let mut turned = stock.update(LIMIT, [(key, item)]);
         match item {

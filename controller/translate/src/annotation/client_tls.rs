@@ -91,6 +91,7 @@ fn client(
         verify: verify.unwrap_or(VerifyClient::On),
         depth: depth.unwrap_or(1),
         error_page,
+        error_page_of: None,
         passes_certificate: passes.unwrap_or_default(),
         subject,
     }))

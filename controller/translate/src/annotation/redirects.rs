@@ -5,8 +5,10 @@
 use super::reader::Reader;
 use oxigress_core::model::HostPattern;
 use oxigress_core::model::policy::{Policies, Redirect, Rewrite, Template};
+use oxigress_objects::ingress::Ingress;
 use oxigress_objects::verdict::Note;
 use oxigress_settings::grammar::template;
+use std::collections::BTreeSet;
 
 /// What an Ingress says about whole hosts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -73,6 +75,27 @@ fn redirect(
 /// A path on the same host; one that begins with two slashes, or with what browsers take for these, would be another host.
 fn is_path(text: &str) -> bool {
     text.starts_with('/') && !text.starts_with("//") && !text.starts_with(r"/\")
+}
+
+/// The name with `www.`, or without it.
+pub fn counterpart(host: &HostPattern) -> Option<HostPattern> {
+    if *host == HostPattern::default_host() || host.is_wildcard() {
+        return None;
+    }
+    match host.as_str().strip_prefix("www.") {
+        Some(rest) => HostPattern::parse(rest).ok(),
+        None => HostPattern::parse(&format!("www.{host}")).ok(),
+    }
+}
+
+/// The hosts that an Ingress may have beside those of its rules: its aliases, and the redirected names of its hosts.
+pub fn other_names(prefix: &str, ingress: &Ingress) -> BTreeSet<HostPattern> {
+    let text = |name: &str| ingress.annotations.get(&format!("{prefix}/{name}"));
+    let aliases = text("server-alias").into_iter().flat_map(|all| all.split(',').take(MAX_ALIASES));
+    let aliases = aliases.filter_map(|alias| HostPattern::parse(alias.trim()).ok());
+    let hosts = ingress.rules.iter().filter(|_| text("from-to-www-redirect").is_some());
+    let hosts = hosts.filter_map(|rule| HostPattern::parse(&rule.host).ok());
+    aliases.chain(hosts.filter_map(|host| counterpart(&host))).collect()
 }
 
 /// Most hosts in one server-alias.

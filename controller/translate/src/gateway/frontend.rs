@@ -148,6 +148,7 @@ fn read(
         verify,
         depth: DEPTH,
         error_page: None,
+        error_page_of: None,
         passes_certificate: false,
         subject: None,
     };

@@ -46,17 +46,17 @@ pub fn classes(options: &Options, objects: &GatewayObjects, built: &mut Built) -
     ours
 }
 
-/// The Secrets that listeners of ours show, and the ConfigMaps that hold authorities.
-pub fn references(options: &Options, objects: &GatewayObjects) -> BTreeSet<ObjectRef> {
-    let policies = objects.tls_policies.keys();
-    let policies = policies.map(|key| ObjectRef::new(Kind::BackendTLSPolicy, key.clone()));
-    let gateways = objects.gateways.keys().map(|key| ObjectRef::new(Kind::Gateway, key.clone()));
-    let sets = objects.sets.keys().map(|key| ObjectRef::new(Kind::ListenerSet, key.clone()));
-    let all = gateways.chain(sets).chain(policies);
-    all.flat_map(|id| references_of(options, objects, &id)).collect()
+/// The ConfigMaps that hold authorities.
+pub fn authorities(options: &Options, objects: &GatewayObjects) -> BTreeSet<ObjectRef> {
+    let policies = objects.tls_policies.iter();
+    let of_policies = policies.filter_map(|(key, policy)| tls_policy::authorities_of(key, policy));
+    let gateways = objects.gateways.iter().filter(|(key, _)| is_ours(options, objects, key));
+    let of_clients =
+        gateways.flat_map(|(key, gateway)| frontend::authorities_of(objects, key, gateway));
+    of_policies.chain(of_clients).collect()
 }
 
-/// Those of one object; of a Gateway or a ListenerSet of others none.
+/// The Secrets and ConfigMaps of one object; of a Gateway or a ListenerSet of others none.
 pub fn references_of(
     options: &Options,
     objects: &GatewayObjects,

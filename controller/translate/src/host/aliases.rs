@@ -1,5 +1,6 @@
 //! The aliases that the owner of a host gives it.
 
+use crate::annotation::counterpart;
 use crate::host::alias::Alias;
 use crate::host::owner::Owner;
 use oxigress_core::model::HostPattern;
@@ -34,15 +35,4 @@ pub fn served<'a>(host: &HostPattern, owner: &Owner<'a>) -> &'a [HostPattern] {
     let aliases = owner.aliases().map_or(&[][..], |(_, aliases)| aliases);
     let copies = MAX_COPIED_RULES / owner.paths(host).max(1);
     aliases.get(..copies.saturating_sub(1)).unwrap_or(aliases)
-}
-
-/// The name with `www.`, or without it.
-pub fn counterpart(host: &HostPattern) -> Option<HostPattern> {
-    if *host == HostPattern::default_host() || host.is_wildcard() {
-        return None;
-    }
-    match host.as_str().strip_prefix("www.") {
-        Some(rest) => HostPattern::parse(rest).ok(),
-        None => HostPattern::parse(&format!("www.{host}")).ok(),
-    }
 }

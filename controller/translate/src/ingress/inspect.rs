@@ -63,10 +63,17 @@ mod tests {
         };
         let host = HostPattern::parse("h.test").unwrap();
         let flags = testing::options("--deep-inspect");
-        let canary = ", nginx.ingress.kubernetes.io/canary: 'true'";
-        for (annotation, path, owner) in
-            [("", "/", "a"), ("", "/etc/passwd", "a"), (canary, "/etc/passwd", "b")]
-        {
+        let canary = |text| format!(", nginx.ingress.kubernetes.io/canary: '{text}'");
+        let (yes, no, odd) = (canary("true"), canary("False"), canary("maybe"));
+        let unclear = format!("{odd}, nginx.ingress.kubernetes.io/canary-weight: '1'");
+        for (annotation, path, owner) in [
+            ("", "/", "a"),
+            ("", "/etc/passwd", "a"),
+            (&no, "/etc/passwd", "a"),
+            (&odd, "/etc/passwd", "a"),
+            (&yes, "/etc/passwd", "b"),
+            (&unclear, "/etc/passwd", "b"),
+        ] {
             let all = ingress("a", 2020, annotation, path) + &ingress("b", 2024, "", "/b");
             let (world, mut translator) = (testing::world(&all), Translator::new(flags.clone()));
             translator.update(&world, &world.all());

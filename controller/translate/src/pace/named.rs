@@ -1,6 +1,7 @@
 //! The hosts that objects name whose changes wait.
 
 use super::{Pace, Payer};
+use crate::annotation;
 use crate::relation::Relation;
 use oxigress_core::model::HostPattern;
 use oxigress_objects::gateway::Listener;
@@ -10,12 +11,16 @@ use std::collections::BTreeSet;
 /// The objects that wait, and the hosts in them.
 pub(super) type Named = Relation<ObjectRef, HostPattern>;
 
-/// The hosts that an object names.
-pub fn hosts_of(object: Option<&Object>) -> BTreeSet<HostPattern> {
+/// The hosts that an object names, an Ingress with `prefix` also as other names of its hosts.
+pub fn hosts_of(prefix: &str, object: Option<&Object>) -> BTreeSet<HostPattern> {
     let of_listeners =
         |all: &[Listener]| parsed(all.iter().filter_map(|one| one.hostname.as_deref()));
     match object {
-        Some(Object::Ingress(ingress)) => parsed(ingress.rules.iter().map(|rule| &*rule.host)),
+        Some(Object::Ingress(ingress)) => {
+            let mut hosts = parsed(ingress.rules.iter().map(|rule| &*rule.host));
+            hosts.append(&mut annotation::other_names(prefix, ingress));
+            hosts
+        }
         Some(Object::Route(route)) => parsed(route.spec.hostnames.iter().map(String::as_str)),
         Some(Object::Gateway(gateway)) => of_listeners(&gateway.spec.listeners),
         Some(Object::ListenerSet(set)) => of_listeners(&set.spec.listeners),

@@ -433,7 +433,7 @@ impl<'a> Prices<'a> {
         matches!(choice, class::Choice::Ours)
     }
 
-    fn prefix(&self) -> &str {
+    pub(super) fn prefix(&self) -> &str {
         &self.translator.options.annotations_prefix
     }
 }

@@ -107,6 +107,8 @@ impl Translator {
             let parents = route.flat_map(|route| &route.spec.parent_refs);
             let parents = parents.filter_map(|parent| parent.object(&id.key.namespace));
             self.route_parents.set(id, parents.collect());
+        }
+        for id in &changed.gateway_api {
             self.note_unserved(world, id);
         }
         for id in &changed.gateway_api {
@@ -200,8 +202,8 @@ impl Translator {
         is_new_settings
             || self.is_of_services(changed)
             || !changed.namespaces.is_empty()
-            || self.names_one_of(world, Kind::Secret, &changed.secrets)
-            || self.names_one_of(world, Kind::ConfigMap, &changed.config_maps)
+            || changed.secrets.iter().any(|key| now.shown.contains_key(key))
+            || self.names_one_of(world, &changed.config_maps)
             || self.policies_name_one_of(changed)
             || now.depends_on(world, &changed.services)
             || is_beside()
@@ -252,13 +254,13 @@ impl Translator {
         statuses.contains_key(id) || is_of_ours()
     }
 
-    /// Whether a listener or a policy names one of the Secrets or ConfigMaps: what others write into theirs builds nothing again.
-    fn names_one_of(&self, world: &World, kind: Kind, objects: &BTreeSet<Key>) -> bool {
-        let named = match objects.is_empty() {
+    /// Whether a Gateway or a policy names one of the ConfigMaps: what others write into theirs builds nothing again.
+    fn names_one_of(&self, world: &World, maps: &BTreeSet<Key>) -> bool {
+        let named = match maps.is_empty() {
             true => BTreeSet::new(),
-            false => gateway::references(&self.options, &world.gateway_api),
+            false => gateway::authorities(&self.options, &world.gateway_api),
         };
-        objects.iter().any(|key| named.contains(&ObjectRef::new(kind, key.clone())))
+        maps.iter().any(|key| named.contains(&ObjectRef::new(Kind::ConfigMap, key.clone())))
     }
 
     /// Whether a Policy of a route names one of the objects that changed.

@@ -127,6 +127,22 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
             || is_sent_to_https(generation, facts, rule)
     }
 
+    /// Whether no other namespace's rule serves a page: what protects that rule may look at the client's path.
+    fn is_own_page(&self, page: &str, namespace: Option<&str>) -> bool {
+        let Some(namespace) = namespace else { return true };
+        let (generation, path) = (self.generation, page.split('?').next().unwrap_or_default());
+        let Some((server, _)) = self.find_server() else { return true };
+        let view = ServerView::new(generation.value_of(server));
+        match view.rule(path.as_bytes(), &Parts(self.facts), generation.patterns()) {
+            Ok(Some(MatchedRule { rule, .. })) => {
+                let [_, of_rule, ..] = rule.texts();
+                of_rule == namespace.as_bytes()
+            }
+            Ok(None) => true,
+            Err(_) => false,
+        }
+    }
+
     /// The error page, if there is one and it can be made, else nginx's own.
     fn refuse(&mut self, client: &ClientCertificates, status: u16) -> Option<Answer> {
         let reason = match status {
@@ -144,6 +160,9 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
                 }
                 // A name of nginx.conf's, which has none for users.
                 [b'@', ..] => Answer::Respond(status),
+                [b'/', ..] if !self.is_own_page(page.as_str(), client.error_page_of.as_deref()) => {
+                    Answer::Respond(status)
+                }
                 [b'/', ..] => Answer::Internal(page.as_str().into()),
                 _ => {
                     let values = Routed { facts: self.facts, names: None, captures: None };

@@ -98,10 +98,17 @@ impl<'a> Merge<'a> {
         if let Some(operator) = self.tls_of {
             return self.refuse_tls_of_unnamed(operator);
         }
-        let mut all = self.view.owner.settings().map(|(_, settings)| &settings.client_tls);
-        let clients = || all.clone().filter_map(|tls| tls.client.as_ref());
-        let client = clients().find_map(|client| client.as_ref().ok()).cloned();
+        let all = self.view.owner.settings().map(|(by, settings)| (by, &settings.client_tls));
+        let clients = || all.clone().filter_map(|(by, tls)| Some((by, tls.client.as_ref()?)));
+        let client = clients().find_map(|(by, client)| Some((by, client.as_ref().ok()?.clone())));
         let denied = client.is_none() && clients().next().is_some();
+        let client = client.map(|(by, mut client)| {
+            let is_path =
+                client.error_page.as_ref().is_some_and(|page| page.as_str().starts_with('/'));
+            client.error_page_of = is_path.then(|| by.key.namespace.as_str().into());
+            client
+        });
+        let mut all = all.map(|(_, tls)| tls);
         let tls = TlsPolicy {
             ciphers: all.clone().find_map(|tls| tls.ciphers.clone()),
             prefers_server_ciphers: all.find_map(|tls| tls.prefers_server_ciphers),

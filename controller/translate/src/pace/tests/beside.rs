@@ -95,7 +95,9 @@ fn a_secret_that_a_listener_may_not_show_costs_its_namespace_nothing() {
     let secret = ObjectRef::new(Kind::Secret, Key::new("a", "users"));
     let named = |bench: &Bench| {
         let options = Options::default();
-        crate::gateway::references(&options, &bench.world.gateway_api).contains(&secret)
+        let gateway = ObjectRef::new(Kind::Gateway, Key::new("b", "g"));
+        let objects = &bench.world.gateway_api;
+        crate::gateway::references_of(&options, objects, &gateway).contains(&secret)
     };
     assert!(!named(&bench), "nobody fetches it");
     let spec = json!({"from": [{"group": "gateway.networking.k8s.io", "kind": "Gateway", "namespace": "b"}],

@@ -70,6 +70,30 @@ fn nobodys_steps_lead_on_to_another_namespace_what_an_endpoint_has_sent() {
     assert_eq!(sent(Some("evil"), "/evil/back").0, Answer::Respond(404));
 }
 
+/// An error page of the host is no way past what protects another namespace's paths.
+#[test]
+fn an_error_page_is_served_by_rules_of_its_namespace_only() {
+    let rule = |path: &str, namespace: &str| {
+        let origin = json!({"namespace": namespace, "ingress": "i", "service": "s", "port": "80", "path": path});
+        json!({"path": {"prefix": path}, "backend": "own", "origin": origin})
+    };
+    let answer = |page: &str, of: Option<&str>| {
+        let mut tls = client("on", Some(page), None);
+        tls["client"]["error_page_of"] = of.into();
+        let records = records(json!({
+            "servers": {"a.test": {"rules": [rule("/", "shop"), rule("/pay", "guest")]}},
+            "tls": {"a.test": tls}, "bundles": {CA: "PEM"},
+            "backends": {"own": {}}, "endpoints": {"own": [{"address": "10.0.0.1", "port": 1}]},
+        }));
+        let mut request = Generated::of("/x", "", None);
+        request.is_tls = true;
+        decide(&generation(&records), &request, &mut Recording::new(request.host)).answer
+    };
+    assert_eq!(answer("/why?a=1", Some("shop")), Answer::Internal(b"/why?a=1".to_vec()));
+    assert_eq!(answer("/pay/admin", None), Answer::Internal(b"/pay/admin".to_vec()));
+    assert_eq!(answer("/pay/admin?a=1", Some("shop")), Answer::Respond(496));
+}
+
 /// The auth server, or the steps in its place, look at the client's own text, and the endpoint may look at it again.
 #[test]
 fn no_auth_server_is_asked_about_a_path_with_dot_segments() {

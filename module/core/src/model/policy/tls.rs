@@ -43,6 +43,9 @@ pub struct ClientCertificates {
     /// Where a client without one is sent (302), or an internal path; absent: 400.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error_page: Option<Template>,
+    /// The namespace to whose rules alone such a path leads; absent: to any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error_page_of: Option<Box<str>>,
     /// `ssl-client-cert` for endpoints: URL-encoded PEM.
     #[serde(default, skip_serializing_if = "is_false")]
     pub passes_certificate: bool,
