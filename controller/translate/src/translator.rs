@@ -453,34 +453,6 @@ impl Translator {
         }
         turned
     }
-
-    fn put_settings(&mut self) {
-        // Without endpoints it would answer 503; the reference answers 404 then.
-        let default_backend = self.default_backend.as_ref().map(|backend_ref| &backend_ref.backend);
-        let has_endpoints = |id: &&BackendId| {
-            self.snapshot.endpoints.get(*id).is_some_and(|set| !set.as_slice().is_empty())
-        };
-        let settings = oxigress_core::model::Settings {
-            default_backend: default_backend.filter(has_endpoints).cloned(),
-            listener_ports: {
-                let Built { ports, opened, .. } = &self.gateways;
-                ports.keys().chain(opened.keys()).filter_map(tcp).collect()
-            },
-            listener_addresses: self.gateways.addresses.clone(),
-            ..self.settings.published()
-        };
-        if settings != self.snapshot.settings {
-            self.snapshot.settings = settings.clone();
-            self.patch.upsert.settings = Some(settings);
-        }
-    }
-}
-
-fn tcp(port: &StreamPort) -> Option<u16> {
-    match port {
-        StreamPort::Tcp(number) => Some(number.get()),
-        StreamPort::Udp(_) => None,
-    }
 }
 
 /// Sets or removes one record, and notes it in the delta if it became different.

@@ -342,6 +342,28 @@ impl Translator {
         }
     }
 
+    /// Publishes what holds for all requests: the default backend, and where Gateways listen.
+    pub(super) fn put_settings(&mut self) {
+        // Without endpoints it would answer 503; the reference answers 404 then.
+        let default_backend = self.default_backend.as_ref().map(|backend_ref| &backend_ref.backend);
+        let has_endpoints = |id: &&BackendId| {
+            self.snapshot.endpoints.get(*id).is_some_and(|set| !set.as_slice().is_empty())
+        };
+        let settings = oxigress_core::model::Settings {
+            default_backend: default_backend.filter(has_endpoints).cloned(),
+            listener_ports: {
+                let Built { ports, opened, .. } = &self.gateways;
+                ports.keys().chain(opened.keys()).filter_map(tcp).collect()
+            },
+            listener_addresses: self.gateways.addresses.clone(),
+            ..self.settings.published()
+        };
+        if settings != self.snapshot.settings {
+            self.snapshot.settings = settings.clone();
+            self.patch.upsert.settings = Some(settings);
+        }
+    }
+
     fn put_statuses(&mut self, old: &Built, built: &Built) {
         for object in old.statuses.keys().filter(|object| !built.statuses.contains_key(object)) {
             self.new_statuses.insert(object.clone(), None);
@@ -378,5 +400,12 @@ impl Translator {
     /// The listeners of Gateways beside those of TCP and UDP services, which come first.
     pub(super) fn gateway_listeners(&self) -> impl Iterator<Item = (StreamPort, Listener)> {
         self.gateways.opened.iter().map(|(port, listener)| (*port, *listener))
+    }
+}
+
+fn tcp(port: &StreamPort) -> Option<u16> {
+    match port {
+        StreamPort::Tcp(number) => Some(number.get()),
+        StreamPort::Udp(_) => None,
     }
 }
