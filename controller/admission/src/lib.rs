@@ -187,10 +187,10 @@ impl ReviewRequest {
         let start = Instant::now();
         let outcome = has_all.then(|| {
             let mut outcome = self.outcome(translator, world, reviews, start);
-            if outcome.denial.is_none() && !self.is_only_going(world) {
+            if outcome.denial.is_none() && !self.subject.is_stored(&self.key, world) {
                 let id = ObjectRef::new(self.subject.kind(), self.key.clone());
                 let object = (&id, &self.subject.object());
-                outcome.denial = translator.reserved(world, pace, object, reviews);
+                outcome.denial = translator.reserved(world, pace, object, reviews, start);
             }
             outcome
         });

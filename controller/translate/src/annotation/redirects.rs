@@ -7,7 +7,7 @@ use oxigress_core::model::HostPattern;
 use oxigress_core::model::policy::{Policies, Redirect, Rewrite, Template};
 use oxigress_objects::ingress::Ingress;
 use oxigress_objects::verdict::Note;
-use oxigress_settings::grammar::template;
+use oxigress_settings::grammar::{parse_bool, template};
 use std::collections::BTreeSet;
 
 /// What an Ingress says about whole hosts.
@@ -88,14 +88,24 @@ pub fn counterpart(host: &HostPattern) -> Option<HostPattern> {
     }
 }
 
-/// The hosts that an Ingress may have beside those of its rules: its aliases, and the redirected names of its hosts.
+/// The hosts that an Ingress may have beside those of its rules: its aliases, and the redirected names of its hosts. A canary has
+/// none.
 pub fn other_names(prefix: &str, ingress: &Ingress) -> BTreeSet<HostPattern> {
     let text = |name: &str| ingress.annotations.get(&format!("{prefix}/{name}"));
-    let aliases = text("server-alias").into_iter().flat_map(|all| all.split(',').take(MAX_ALIASES));
+    let is_set = |name: &str| text(name).and_then(|text| parse_bool(text.trim())) == Some(true);
+    if is_set("canary") {
+        return BTreeSet::new();
+    }
+    let aliases = text("server-alias").into_iter().flat_map(|all| all.split(','));
     let aliases = aliases.filter_map(|alias| HostPattern::parse(alias.trim()).ok());
-    let hosts = ingress.rules.iter().filter(|_| text("from-to-www-redirect").is_some());
+    let mut names: BTreeSet<HostPattern> = aliases.collect();
+    if names.len() > MAX_ALIASES {
+        names.clear();
+    }
+    let hosts = ingress.rules.iter().filter(|_| is_set("from-to-www-redirect"));
     let hosts = hosts.filter_map(|rule| HostPattern::parse(&rule.host).ok());
-    aliases.chain(hosts.filter_map(|host| counterpart(&host))).collect()
+    names.extend(hosts.filter_map(|host| counterpart(&host)));
+    names
 }
 
 /// Most hosts in one server-alias.
@@ -148,5 +158,32 @@ fn rewrite(reader: &mut Reader<'_>, policies: &mut Policies) {
             "annotation x-forwarded-prefix has no effect without rewrite-target",
         )),
         None => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use oxigress_objects::ingress::Rule;
+
+    #[test]
+    fn other_names_are_those_that_the_annotations_would_give() {
+        let names = |annotations: &[(&str, &str)]| {
+            let rule = Rule { host: "shop.test".into(), paths: Vec::new() };
+            let mut ingress = Ingress { rules: vec![rule], ..Ingress::default() };
+            for (name, value) in annotations {
+                ingress.annotations.insert(format!("x.io/{name}"), (*value).into());
+            }
+            let names = other_names("x.io", &ingress);
+            names.iter().map(|name| name.as_str().to_owned()).collect::<Vec<_>>()
+        };
+        let many = ",".repeat(64) + &"a.test,".repeat(64) + "pay.test";
+        assert_eq!(names(&[("server-alias", &many)]), ["a.test", "pay.test"]);
+        let all: Vec<_> = (0..65).map(|n| format!("{n}.test")).collect();
+        assert_eq!(names(&[("server-alias", &all.join(","))]), [""; 0], "none is served");
+        for (value, expected) in [("true", &["www.shop.test"][..]), ("false", &[]), ("0", &[])] {
+            assert_eq!(names(&[("from-to-www-redirect", value)]), expected, "{value}");
+        }
+        assert_eq!(names(&[("server-alias", "a.test"), ("canary", "True")]), [""; 0]);
     }
 }

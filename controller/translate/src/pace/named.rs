@@ -18,6 +18,11 @@ pub fn hosts_of(prefix: &str, object: Option<&Object>) -> BTreeSet<HostPattern> 
     match object {
         Some(Object::Ingress(ingress)) => {
             let mut hosts = parsed(ingress.rules.iter().map(|rule| &*rule.host));
+            if ingress.default_backend.is_some()
+                || ingress.rules.iter().any(|it| it.host.is_empty())
+            {
+                hosts.insert(HostPattern::default_host());
+            }
             hosts.append(&mut annotation::other_names(prefix, ingress));
             hosts
         }

@@ -2,8 +2,10 @@
 //! no room for it, or the host is another name of one of its hosts and does not hold yet. Somebody who was admitted for such a
 //! host would lose it when the object comes into force, and nobody is asked about that.
 //!
-//! Cost:    charged to the review's namespace for each route that is looked at.
-//! Limit:   a route without host names, one with a wildcard, and one whose listener is not there yet are not looked at.
+//! Cost:    what a route without room would have is told when it loses its room, and looked up. What waits is looked at for each
+//!          review, whose namespace is charged; what it cannot pay for is not looked at.
+//! Limit:   paths are not compared. A route without host names, one with a wildcard, and one whose listener is not there yet
+//!          are not looked at.
 
 use crate::age::Age;
 use crate::gateway::{self, Standing};
@@ -15,19 +17,37 @@ use crate::{Reviews, Translator};
 use oxigress_core::model::{HostPattern, shorten};
 use oxigress_objects::gateway::Route;
 use oxigress_objects::{Kind, Object, ObjectRef, World};
+use std::collections::BTreeSet;
+use std::time::Instant;
 
-/// Most routes of a host that are looked at: where there are more, one of them is taken for one that would have it.
+/// Most routes that wait and are looked at in one review.
 const MOST: usize = 64;
-/// Most objects of a host of which it is looked at whose they are.
-const MANY: usize = 10_000;
+/// What a look at an object costs that may be older than the candidate, in nanoseconds.
+const LOOK: u64 = 500;
 
 impl Translator {
-    /// Takes note of whether a route or a ListenerSet is stored and not in force.
-    pub(crate) fn note_unserved(&mut self, world: &World, id: &ObjectRef) {
+    /// Takes note of which of these routes and ListenerSets are stored and not in force, and of the hosts that they would have.
+    pub(crate) fn note_unserved<'i>(
+        &mut self,
+        world: &World,
+        ids: impl Iterator<Item = &'i ObjectRef>,
+    ) {
         let objects = &world.gateway_api;
-        let is_unserved = objects.is_beyond(id) || self.unplaced.contains(id);
-        let object = is_unserved.then(|| world.object(id)).flatten();
-        self.unserved.set(id, hosts_of(&self.options.annotations_prefix, object.as_ref()));
+        let mut standing = None;
+        for id in ids {
+            let is_unserved = objects.is_beyond(id) || self.unplaced.contains(id);
+            let object = is_unserved.then(|| world.object(id)).flatten();
+            let hosts = match &object {
+                Some(object) if !self.may_be_ours(world, id, object) => BTreeSet::new(),
+                Some(Object::Route(route)) => {
+                    let left = Some(&self.gateways.left);
+                    let of = || Standing::of(world, &self.options, left);
+                    standing.get_or_insert_with(of).hosts_of(id, route).named
+                }
+                object => hosts_of(&self.options.annotations_prefix, object.as_ref()),
+            };
+            self.unserved.set(id, hosts);
+        }
     }
 
     /// Why an object may not have its hosts yet: an older one of another namespace names one that nobody has.
@@ -37,26 +57,26 @@ impl Translator {
         pace: &Pace,
         (id, object): (&ObjectRef, &Object),
         reviews: &mut Reviews,
+        now: Instant,
     ) -> Option<String> {
         if self.options.host_ownership == HostOwnership::Shared
             || !self.may_be_ours(world, id, object)
         {
             return None;
         }
+        reviews.begin(&id.key.namespace, now);
         let age = Age { created: created(object)?, key: id.key.clone() };
-        let mut looked = Looked { translator: self, world, standing: None, left: MOST };
+        let mut looked = Looked { translator: self, world, reviews, standing: None, left: MOST };
         let hosts = hosts_of(&self.options.annotations_prefix, Some(object));
-        // A listener leaves its host to who names it: so nobody has that yet.
-        hosts.iter().filter(|host| self.loser(host).is_none()).find_map(|host| {
-            let mut older = self.not_in_force(world, pace, host, &age).enumerate();
-            let (_, (other, _)) = older.find(|(place, (other, object))| {
-                let may_be_ours = *place >= MANY || self.may_be_ours(world, other, object);
-                may_be_ours
-                    && match object {
-                        Object::Route(route) => looked.would_have(other, route, host, reviews),
-                        _ => true,
-                    }
-            })?;
+        hosts.iter().find_map(|host| {
+            // A listener leaves its host to who names it, and a set takes one from sets alone.
+            let (is_free, has_owner) = (self.loser(host).is_none(), self.owner_of(host).is_some());
+            let counts = |kind: Kind| match kind {
+                Kind::ListenerSet => id.kind == Kind::ListenerSet,
+                Kind::Gateway => !has_owner,
+                _ => is_free,
+            };
+            let other = looked.not_in_force(pace, host, &age, counts)?;
             Some(format!(
                 "host {:?} is named by {other} too, which is older, and is not served yet: try again when it is served or gone, \
                  or use another host",
@@ -93,49 +113,68 @@ impl Translator {
             _ => true,
         }
     }
-
-    /// The objects that name a host, are not in force, and would take it from one of this age.
-    fn not_in_force<'s>(
-        &'s self,
-        world: &'s World,
-        pace: &'s Pace,
-        host: &'s HostPattern,
-        age: &'s Age,
-    ) -> impl Iterator<Item = (ObjectRef, Object)> {
-        let waiting = pace.waiting_for(host).map(|(id, object)| (id.clone(), object.clone()));
-        let others = self.other_names.by(host);
-        let others = others.map(|key| ObjectRef::new(Kind::Ingress, key.clone()));
-        let stored = self.unserved.by(host).cloned().chain(others);
-        let stored = stored.filter_map(|id| world.object(&id).map(|object| (id, object)));
-        let is_older = |(id, object): &(ObjectRef, Object)| {
-            created(object)
-                .is_some_and(|created| Age { created, key: id.key.clone() }.takes_from(age))
-        };
-        waiting.chain(stored).filter(is_older)
-    }
 }
 
-/// The routes that are looked at in one review.
+/// What is looked at in one review.
 struct Looked<'r> {
     translator: &'r Translator,
     world: &'r World,
+    reviews: &'r mut Reviews,
     standing: Option<Standing<'r>>,
     left: usize,
 }
 
 impl Looked<'_> {
-    /// Whether a listener would take a route for a host; it counts as if one did where the review cannot pay for telling it.
-    fn would_have(
+    /// An object that names a host, is not in force, and would take it from one of this age.
+    fn not_in_force(
         &mut self,
-        id: &ObjectRef,
-        route: &Route,
+        pace: &Pace,
         host: &HostPattern,
-        reviews: &mut Reviews,
-    ) -> bool {
-        let Looked { translator, world, standing, left } = self;
+        age: &Age,
+        counts: impl Fn(Kind) -> bool,
+    ) -> Option<ObjectRef> {
+        let Looked { translator, world, .. } = *self;
+        let may_be_older =
+            |id: &ObjectRef| id.key.namespace != age.key.namespace && counts(id.kind);
+        let is_older = |id: &ObjectRef, object: &Object| {
+            created(object)
+                .is_some_and(|created| Age { created, key: id.key.clone() }.takes_from(age))
+        };
+        let others = translator.other_names.by(host);
+        let others = others.map(|key| ObjectRef::new(Kind::Ingress, key.clone()));
+        for id in translator.unserved.by(host).cloned().chain(others) {
+            if !self.reviews.charge(LOOK) {
+                return None;
+            }
+            let object = may_be_older(&id).then(|| world.object(&id)).flatten();
+            if object.is_some_and(|object| is_older(&id, &object)) {
+                return Some(id);
+            }
+        }
+        for (id, object) in pace.waiting_for(host) {
+            if !self.reviews.charge(LOOK) {
+                return None;
+            }
+            let is_its = may_be_older(id)
+                && is_older(id, object)
+                && translator.may_be_ours(world, id, object)
+                && match object {
+                    Object::Route(route) => self.would_have(id, route, host),
+                    _ => true,
+                };
+            if is_its {
+                return Some(id.clone());
+            }
+        }
+        None
+    }
+
+    /// Whether a listener would take a route for a host.
+    fn would_have(&mut self, id: &ObjectRef, route: &Route, host: &HostPattern) -> bool {
+        let Looked { translator, world, reviews, standing, left } = self;
         let prices = Prices { translator, world };
         if *left == 0 || !reviews.charge(prices.of_review(id, &route.spec)) {
-            return true;
+            return false;
         }
         *left -= 1;
         let of = || Standing::of(world, &translator.options, Some(&translator.gateways.left));
@@ -165,9 +204,7 @@ mod tests {
     }
 
     fn reviews() -> Reviews {
-        let mut reviews = Reviews::default();
-        reviews.begin("shop", Instant::now());
-        reviews
+        Reviews::default()
     }
 
     /// One with another name for its host.
@@ -186,7 +223,7 @@ mod tests {
         let (mut world, mut translator) = (World::default(), Translator::new(Options::default()));
         let denial = |world: &World, translator: &Translator, pace: &Pace, host: &str| {
             let (id, object) = ingress("shop", 9, host);
-            translator.reserved(world, pace, (&id, &object), &mut reviews())
+            translator.reserved(world, pace, (&id, &object), &mut reviews(), Instant::now())
         };
         let (mut pace, now) = (Pace::default(), Instant::now());
         pace.spend_share("evil", now);
@@ -219,7 +256,7 @@ mod tests {
         let (id, waiting) = ingress("evil", 5, "pay.test");
         assert!(pace.admit((id.clone(), Some(waiting)), &prices, now).is_none());
         let denial = |pace: &Pace, (id, object): (ObjectRef, Object)| {
-            translator.reserved(&world, pace, (&id, &object), &mut reviews())
+            translator.reserved(&world, pace, (&id, &object), &mut reviews(), Instant::now())
         };
         let why = denial(&pace, ingress("shop", 9, "pay.test")).unwrap();
         assert!(why.contains("Ingress evil/i"), "{why}");
@@ -279,7 +316,13 @@ mod tests {
         see(&mut world, &mut translator, all);
         let denial = |world: &World, translator: &Translator, host: &str| {
             let (id, object) = ingress("shop", 9, host);
-            translator.reserved(world, &Pace::default(), (&id, &object), &mut reviews())
+            translator.reserved(
+                world,
+                &Pace::default(),
+                (&id, &object),
+                &mut reviews(),
+                Instant::now(),
+            )
         };
         let why = denial(&world, &translator, "pay.test").unwrap();
         assert!(why.contains("HTTPRoute evil/r99999"), "{why}");
@@ -287,7 +330,8 @@ mod tests {
         // A listener that names the host leaves it to the oldest route.
         see(&mut world, &mut translator, [gateway("All", "pay.test")]);
         assert!(denial(&world, &translator, "pay.test").is_some());
-        see(&mut world, &mut translator, [gateway("Same", "*.test")]);
+        see(&mut world, &mut translator, [gateway("Same", "*.test"), (route(99_999, "").0, None)]);
+        see(&mut world, &mut translator, [route(99_999, "pay.test")]);
         assert_eq!(denial(&world, &translator, "pay.test"), None, "no listener takes it");
         see(&mut world, &mut translator, [gateway("All", "*.test"), (route(0, "").0, None)]);
         assert_eq!(denial(&world, &translator, "pay.test"), None, "it has room, and owns the host");

@@ -108,9 +108,7 @@ impl Translator {
             let parents = parents.filter_map(|parent| parent.object(&id.key.namespace));
             self.route_parents.set(id, parents.collect());
         }
-        for id in &changed.gateway_api {
-            self.note_unserved(world, id);
-        }
+        self.note_unserved(world, changed.gateway_api.iter());
         for id in &changed.gateway_api {
             let note = self.too_many(world, id);
             self.notes.set(Part::Beyond(id.clone()), note.map(|note| (id.clone(), note)));
@@ -127,7 +125,8 @@ impl Translator {
         self.hosts_of_sets = of_sets;
         let placed_before = std::mem::replace(&mut self.unplaced, unplaced);
         let turned = placed_before.symmetric_difference(&self.unplaced).cloned();
-        turned.collect::<Vec<_>>().iter().for_each(|id| self.note_unserved(world, id));
+        let turned: Vec<_> = turned.collect();
+        self.note_unserved(world, turned.iter());
         // Who has requests without a host is decided for each listener.
         let unnamed = new.remove(&HostPattern::default_host());
         let is_new_unnamed = self.unnamed_route != unnamed;

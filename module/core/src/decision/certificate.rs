@@ -127,13 +127,13 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
             || is_sent_to_https(generation, facts, rule)
     }
 
-    /// Whether no other namespace's rule serves a page: what protects that rule may look at the client's path.
-    fn is_own_page(&self, page: &str, namespace: Option<&str>) -> bool {
+    /// Whether the rule that serves the page is this namespace's: what protects that of another one may look at the client's path.
+    fn is_page_of(&self, namespace: Option<&str>) -> bool {
         let Some(namespace) = namespace else { return true };
-        let (generation, path) = (self.generation, page.split('?').next().unwrap_or_default());
+        let generation = self.generation;
         let Some((server, _)) = self.find_server() else { return true };
         let view = ServerView::new(generation.value_of(server));
-        match view.rule(path.as_bytes(), &Parts(self.facts), generation.patterns()) {
+        match view.rule(self.facts.path(), &Parts(self.facts), generation.patterns()) {
             Ok(Some(MatchedRule { rule, .. })) => {
                 let [_, of_rule, ..] = rule.texts();
                 of_rule == namespace.as_bytes()
@@ -156,13 +156,13 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
                 [b'/', ..]
                     if self.facts.is_internal() && is_path(page.as_str(), self.facts.path()) =>
                 {
-                    return None;
+                    if self.is_page_of(client.error_page_of.as_deref()) {
+                        return None;
+                    }
+                    Answer::Respond(status)
                 }
                 // A name of nginx.conf's, which has none for users.
                 [b'@', ..] => Answer::Respond(status),
-                [b'/', ..] if !self.is_own_page(page.as_str(), client.error_page_of.as_deref()) => {
-                    Answer::Respond(status)
-                }
                 [b'/', ..] => Answer::Internal(page.as_str().into()),
                 _ => {
                     let values = Routed { facts: self.facts, names: None, captures: None };

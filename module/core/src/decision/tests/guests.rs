@@ -77,21 +77,23 @@ fn an_error_page_is_served_by_rules_of_its_namespace_only() {
         let origin = json!({"namespace": namespace, "ingress": "i", "service": "s", "port": "80", "path": path});
         json!({"path": {"prefix": path}, "backend": "own", "origin": origin})
     };
-    let answer = |page: &str, of: Option<&str>| {
-        let mut tls = client("on", Some(page), None);
+    let answer = |path: &str, of: Option<&str>| {
+        let mut tls = client("on", Some("/refused"), None);
         tls["client"]["error_page_of"] = of.into();
         let records = records(json!({
-            "servers": {"a.test": {"rules": [rule("/", "shop"), rule("/pay", "guest")]}},
+            "servers": {"a.test": {"rules": [rule("/", "shop"), rule("/refused", "guest")]}},
             "tls": {"a.test": tls}, "bundles": {CA: "PEM"},
             "backends": {"own": {}}, "endpoints": {"own": [{"address": "10.0.0.1", "port": 1}]},
         }));
-        let mut request = Generated::of("/x", "", None);
+        let mut request = Generated::of(path, "", None);
         request.is_tls = true;
         decide(&generation(&records), &request, &mut Recording::new(request.host)).answer
     };
-    assert_eq!(answer("/why?a=1", Some("shop")), Answer::Internal(b"/why?a=1".to_vec()));
-    assert_eq!(answer("/pay/admin", None), Answer::Internal(b"/pay/admin".to_vec()));
-    assert_eq!(answer("/pay/admin?a=1", Some("shop")), Answer::Respond(496));
+    assert_eq!(answer("/x", Some("shop")), Answer::Internal(b"/refused".to_vec()));
+    for of in [None, Some("guest")] {
+        assert_eq!(answer("/refused", of), Answer::Forward, "{of:?}");
+    }
+    assert_eq!(answer("/refused", Some("shop")), Answer::Respond(496));
 }
 
 /// The auth server, or the steps in its place, look at the client's own text, and the endpoint may look at it again.
