@@ -186,8 +186,11 @@ impl ReviewRequest {
     ) {
         let start = Instant::now();
         let outcome = has_all.then(|| {
-            let mut outcome = self.outcome(translator, world, reviews, start);
-            if outcome.denial.is_none() && !self.subject.is_stored(&self.key, world) {
+            let is_stored = self.subject.is_stored(&self.key, world);
+            // An object stays for as long as its finalizers do, and its other fields may change until then.
+            let is_going = self.is_going && is_stored;
+            let mut outcome = self.outcome(translator, world, is_going, (reviews, start));
+            if outcome.denial.is_none() && !is_stored {
                 let id = ObjectRef::new(self.subject.kind(), self.key.clone());
                 let object = (&id, &self.subject.object());
                 outcome.denial = translator.reserved(world, pace, object, reviews, start);
@@ -199,20 +202,14 @@ impl ReviewRequest {
         let _ = self.reply.send(reviewed);
     }
 
-    /// An object stays for as long as its finalizers do, and its other fields may change until then.
-    fn is_only_going(&self, world: &World) -> bool {
-        self.is_going && self.subject.is_stored(&self.key, world)
-    }
-
     fn outcome(
         &self,
         translator: &Translator,
         world: &mut World,
-        reviews: &mut Reviews,
-        start: Instant,
+        is_going: bool,
+        (reviews, start): (&mut Reviews, Instant),
     ) -> ReviewOutcome {
         let ReviewRequest { key, uid, subject, .. } = self;
-        let is_going = self.is_only_going(world);
         match subject {
             Subject::Ingress(ingress) => {
                 let candidate = Candidate { key, uid, is_going, ingress };

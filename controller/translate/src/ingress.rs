@@ -195,6 +195,14 @@ pub fn refused(
     Parsed { claims, acceptance, notes: vec![note], ..Parsed::default() }
 }
 
+/// The hosts of the rules of an Ingress; all hosts, where it says nothing else of one.
+pub fn named_hosts(ingress: &Ingress) -> BTreeSet<HostPattern> {
+    let named = ingress.rules.iter().filter_map(|rule| HostPattern::parse(&rule.host).ok());
+    let is_unnamed =
+        ingress.default_backend.is_some() || ingress.rules.iter().any(|rule| rule.host.is_empty());
+    named.chain(is_unnamed.then(HostPattern::default_host)).collect()
+}
+
 /// The hosts of the rules that are read, without their paths.
 fn hosts_of(ingress: &Ingress) -> SortedMap<HostPattern, Box<[Claim]>> {
     let rules = ingress.rules.iter().take(MAX_RULES);

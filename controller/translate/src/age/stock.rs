@@ -5,7 +5,7 @@
 
 use crate::age::Age;
 use oxigress_objects::{Key, Name};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, btree_map};
 
 /// When an Ingress was made, and what it comes to.
 pub type Item = (i64, u64);
@@ -107,6 +107,20 @@ impl Namespace {
         age.and_then(|age| self.sizes.get(&age).copied()).unwrap_or_default()
     }
 
+    /// Those that are not over the limit.
+    fn within(&self) -> btree_map::Range<'_, Age, u64> {
+        match &self.first_over {
+            Some(first) => self.sizes.range(..first),
+            None => self.sizes.range::<Age, _>(..),
+        }
+    }
+
+    /// What those come to without this one.
+    fn taken_by_others(&self, key: &Key) -> u64 {
+        let own = self.age_of(key).filter(|age| !self.is_over(age));
+        self.taken - own.map_or(0, |_| self.size_of(key))
+    }
+
     fn after(&self, age: &Age) -> Option<Age> {
         let mut newer = self.sizes.range(age..).map(|(age, _)| age);
         newer.find(|other| *other != age).cloned()
@@ -135,11 +149,11 @@ impl Namespace {
     /// Moves the limit to where it is now; what it passes has turned.
     fn settle(&mut self, limit: u64, turned: &mut BTreeSet<Key>) {
         while self.taken > limit {
-            let last = match &self.first_over {
-                Some(first) => self.sizes.range(..first).next_back(),
-                None => self.sizes.iter().next_back(),
+            let Some((age, size)) =
+                self.within().next_back().map(|(age, size)| (age.clone(), *size))
+            else {
+                return;
             };
-            let Some((age, size)) = last.map(|(age, size)| (age.clone(), *size)) else { return };
             self.taken -= size;
             turned.insert(age.key.clone());
             self.first_over = Some(age);
@@ -159,10 +173,8 @@ impl Namespace {
     /// Looks at those between the limit and the candidate only.
     fn would_be_over(&self, limit: u64, key: &Key, (created, size): Item) -> bool {
         let own = Age { created, key: key.clone() };
-        let old = self.age_of(key).filter(|age| !self.is_over(age));
-        let taken = self.taken - old.map_or(0, |_| self.size_of(key));
         // The sum of it and of all that are older.
-        let mut sum = taken.saturating_add(size);
+        let mut sum = self.taken_by_others(key).saturating_add(size);
         let others = |(age, _): &(&Age, &u64)| age.key != *key;
         match &self.first_over {
             Some(first) if own > *first => {
@@ -188,33 +200,20 @@ impl Namespace {
     /// The first that would make room for the candidate is the newest that is not over the limit.
     fn pushed_out(&self, limit: u64, key: &Key, (created, size): Item) -> Option<&Key> {
         let own = Age { created, key: key.clone() };
-        let within = match &self.first_over {
-            Some(first) => self.sizes.range(..first),
-            None => self.sizes.range::<Age, _>(..),
-        };
-        let (newest, _) = within.rev().find(|(age, _)| age.key != *key)?;
-        let old = self.age_of(key).filter(|age| !self.is_over(age));
-        let taken = self.taken - old.map_or(0, |_| self.size_of(key));
+        let (newest, _) = self.within().rev().find(|(age, _)| age.key != *key)?;
         let is_older = !self.is_over(&own) && own < *newest;
-        (is_older && taken.saturating_add(size) > limit).then_some(&newest.key)
+        (is_older && self.taken_by_others(key).saturating_add(size) > limit).then_some(&newest.key)
     }
 
     /// As [`Self::set`] and [`Self::settle`], without either.
     fn would_turn(&self, limit: u64, key: &Key, item: Option<Item>) -> BTreeSet<&Key> {
         let mut turned = BTreeSet::new();
-        let mut taken = self.taken;
-        if self.age_of(key).is_some_and(|age| !self.is_over(&age)) {
-            taken -= self.size_of(key);
-        }
+        let mut taken = self.taken_by_others(key);
         let (created, size) = item.unwrap_or_default();
         let mut own = Some(Age { created, key: key.clone() }).filter(|_| size > 0);
         if own.as_ref().is_some_and(|age| !self.is_over(age)) {
             taken += size;
-            let older = match &self.first_over {
-                Some(first) => self.sizes.range(..first),
-                None => self.sizes.range::<Age, _>(..),
-            };
-            for (age, other) in older.rev().filter(|(age, _)| age.key != *key) {
+            for (age, other) in self.within().rev().filter(|(age, _)| age.key != *key) {
                 if taken > limit && own.take_if(|own| *own > *age).is_some() {
                     taken -= size;
                 }

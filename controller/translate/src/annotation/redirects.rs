@@ -96,9 +96,7 @@ pub fn other_names(prefix: &str, ingress: &Ingress) -> BTreeSet<HostPattern> {
     if is_set("canary") {
         return BTreeSet::new();
     }
-    let aliases = text("server-alias").into_iter().flat_map(|all| all.split(','));
-    let aliases = aliases.filter_map(|alias| HostPattern::parse(alias.trim()).ok());
-    let mut names: BTreeSet<HostPattern> = aliases.collect();
+    let mut names = text("server-alias").map_or_else(BTreeSet::new, |all| listed(all, |_| {}));
     if names.len() > MAX_ALIASES {
         names.clear();
     }
@@ -111,28 +109,33 @@ pub fn other_names(prefix: &str, ingress: &Ingress) -> BTreeSet<HostPattern> {
 /// Most hosts in one server-alias.
 const MAX_ALIASES: usize = 64;
 
-fn aliases(reader: &mut Reader<'_>) -> Vec<HostPattern> {
-    let mut aliases = Vec::new();
-    for name in reader.text("server-alias").unwrap_or_default().split(',').map(str::trim) {
+/// The hosts of a list, each once; `other` is told each name that is none.
+fn listed(names: &str, mut other: impl FnMut(&str)) -> BTreeSet<HostPattern> {
+    let mut hosts = BTreeSet::new();
+    for name in names.split(',').map(str::trim).filter(|name| !name.is_empty()) {
         match HostPattern::parse(name) {
-            _ if name.is_empty() => {}
-            _ if name.starts_with('~') => reader.notes.push(Note::warning(format!(
-                "annotation server-alias: regular expressions are not supported, {:?} is left out: \
-                 name the hosts, `*.` stands for one label",
-                oxigress_core::model::shorten(name)
-            ))),
-            Ok(alias) if alias != HostPattern::default_host() => aliases.push(alias),
-            _ => reader.warn(
-                "server-alias",
-                &format!(
-                    "{:?} is not a host name and is ignored",
-                    oxigress_core::model::shorten(name)
-                ),
-            ),
+            Ok(host) if !name.starts_with('~') && host != HostPattern::default_host() => {
+                hosts.insert(host);
+            }
+            _ => other(name),
         }
     }
-    aliases.sort();
-    aliases.dedup();
+    hosts
+}
+
+fn aliases(reader: &mut Reader<'_>) -> Vec<HostPattern> {
+    let names = reader.text("server-alias").unwrap_or_default();
+    let mut aliases = listed(names, |name| match name.starts_with('~') {
+        true => reader.notes.push(Note::warning(format!(
+            "annotation server-alias: regular expressions are not supported, {:?} is left out: \
+             name the hosts, `*.` stands for one label",
+            oxigress_core::model::shorten(name)
+        ))),
+        false => reader.warn(
+            "server-alias",
+            &format!("{:?} is not a host name and is ignored", oxigress_core::model::shorten(name)),
+        ),
+    });
     // Each alias has all rules of each host of the Ingress.
     if aliases.len() > MAX_ALIASES {
         let message = format!(
@@ -142,7 +145,7 @@ fn aliases(reader: &mut Reader<'_>) -> Vec<HostPattern> {
         reader.warn("server-alias", &message);
         aliases.clear();
     }
-    aliases
+    aliases.into_iter().collect()
 }
 
 fn rewrite(reader: &mut Reader<'_>, policies: &mut Policies) {
@@ -179,6 +182,7 @@ mod tests {
         };
         let many = ",".repeat(64) + &"a.test,".repeat(64) + "pay.test";
         assert_eq!(names(&[("server-alias", &many)]), ["a.test", "pay.test"]);
+        assert_eq!(names(&[("server-alias", "_, ~^a, b c")]), [""; 0], "no hosts");
         let all: Vec<_> = (0..65).map(|n| format!("{n}.test")).collect();
         assert_eq!(names(&[("server-alias", &all.join(","))]), [""; 0], "none is served");
         for (value, expected) in [("true", &["www.shop.test"][..]), ("false", &[]), ("0", &[])] {

@@ -2,6 +2,7 @@
 
 use super::{Pace, Payer};
 use crate::annotation;
+use crate::ingress::named_hosts;
 use crate::relation::Relation;
 use oxigress_core::model::HostPattern;
 use oxigress_objects::gateway::Listener;
@@ -17,12 +18,7 @@ pub fn hosts_of(prefix: &str, object: Option<&Object>) -> BTreeSet<HostPattern> 
         |all: &[Listener]| parsed(all.iter().filter_map(|one| one.hostname.as_deref()));
     match object {
         Some(Object::Ingress(ingress)) => {
-            let mut hosts = parsed(ingress.rules.iter().map(|rule| &*rule.host));
-            if ingress.default_backend.is_some()
-                || ingress.rules.iter().any(|it| it.host.is_empty())
-            {
-                hosts.insert(HostPattern::default_host());
-            }
+            let mut hosts = named_hosts(ingress);
             hosts.append(&mut annotation::other_names(prefix, ingress));
             hosts
         }

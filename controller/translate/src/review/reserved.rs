@@ -203,10 +203,6 @@ mod tests {
         (id, Object::Ingress(Arc::new(ingress)))
     }
 
-    fn reviews() -> Reviews {
-        Reviews::default()
-    }
-
     /// One with another name for its host.
     fn aliased(name: &str, created: i64, alias: &str) -> (ObjectRef, Object) {
         let (mut id, object) = ingress("evil", created, "x.test");
@@ -223,7 +219,13 @@ mod tests {
         let (mut world, mut translator) = (World::default(), Translator::new(Options::default()));
         let denial = |world: &World, translator: &Translator, pace: &Pace, host: &str| {
             let (id, object) = ingress("shop", 9, host);
-            translator.reserved(world, pace, (&id, &object), &mut reviews(), Instant::now())
+            translator.reserved(
+                world,
+                pace,
+                (&id, &object),
+                &mut Reviews::default(),
+                Instant::now(),
+            )
         };
         let (mut pace, now) = (Pace::default(), Instant::now());
         pace.spend_share("evil", now);
@@ -256,7 +258,13 @@ mod tests {
         let (id, waiting) = ingress("evil", 5, "pay.test");
         assert!(pace.admit((id.clone(), Some(waiting)), &prices, now).is_none());
         let denial = |pace: &Pace, (id, object): (ObjectRef, Object)| {
-            translator.reserved(&world, pace, (&id, &object), &mut reviews(), Instant::now())
+            translator.reserved(
+                &world,
+                pace,
+                (&id, &object),
+                &mut Reviews::default(),
+                Instant::now(),
+            )
         };
         let why = denial(&pace, ingress("shop", 9, "pay.test")).unwrap();
         assert!(why.contains("Ingress evil/i"), "{why}");
@@ -320,7 +328,7 @@ mod tests {
                 world,
                 &Pace::default(),
                 (&id, &object),
-                &mut reviews(),
+                &mut Reviews::default(),
                 Instant::now(),
             )
         };

@@ -3,6 +3,7 @@
 use crate::Translator;
 use crate::gateway::Asked;
 use crate::host::aliases::MAX_COPIED_RULES;
+use crate::ingress::named_hosts;
 use oxigress_core::model::HostPattern;
 use oxigress_objects::gateway::{ReferenceGrant, Route};
 use oxigress_objects::ingress::Ingress;
@@ -182,11 +183,8 @@ impl Translator {
     /// The hosts that an Ingress names or named, and their aliases.
     pub(crate) fn hosts_named_by(&self, key: &Key, ingress: &Ingress) -> BTreeSet<HostPattern> {
         let claimed = self.claims.get(key).into_iter().flat_map(|claims| claims.hosts.keys());
-        let named = ingress.rules.iter().filter_map(|rule| HostPattern::parse(&rule.host).ok());
-        let mut hosts: BTreeSet<HostPattern> = claimed.cloned().chain(named).collect();
-        if ingress.default_backend.is_some() || ingress.rules.iter().any(|r| r.host.is_empty()) {
-            hosts.insert(HostPattern::default_host());
-        }
+        let mut hosts = named_hosts(ingress);
+        hosts.extend(claimed.cloned());
         self.with_aliases(hosts)
     }
 
