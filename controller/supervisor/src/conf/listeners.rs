@@ -5,7 +5,7 @@ use crate::runtime::Runtime;
 use oxigress_core::model::StreamPort;
 use oxigress_settings::StaticConfig;
 use oxigress_settings::conf_input::{self, ConfInput};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::ops::RangeInclusive;
@@ -15,6 +15,10 @@ use tokio::time::Instant;
 
 /// Between two tries at ports that somebody else has.
 const PORTS_AGAIN: Duration = Duration::from_secs(5);
+/// So long nginx may still listen on a port that it no longer has: its old workers close their sockets when the new ones serve.
+const CLOSING: Duration = Duration::from_secs(5);
+/// Between two tries at such a port.
+const CLOSING_AGAIN: Duration = Duration::from_millis(50);
 /// Between two tries at settings that nginx has refused: a folder or a name server may have been missing.
 const SETTINGS_AGAIN: RangeInclusive<Duration> = Duration::from_secs(2)..=Duration::from_secs(300);
 
@@ -42,6 +46,8 @@ pub struct Listeners {
     pub refused: BTreeSet<StreamPort>,
     /// nginx has refused the settings.
     pub rejected: Option<Rejected>,
+    /// The ports that nginx had until then and may not have closed yet.
+    pub closing: BTreeMap<StreamPort, Instant>,
 }
 
 /// Settings that nginx has refused.
@@ -71,7 +77,8 @@ impl Listeners {
     /// nginx refuses a whole configuration for one port that it cannot have: new ones are tried before.
     pub fn next(&self, wanted: ConfInput, has_ipv6: bool, sizes: Sizes) -> Self {
         let read = wanted.clone();
-        let mut next = Listeners { read, live: wanted, refused: BTreeSet::new(), rejected: None };
+        let mut next = Listeners { read, live: wanted, ..Listeners::default() };
+        next.closing = self.closing_beside(&next.live);
         if self.read.zone_bytes != next.read.zone_bytes {
             sizes.report(next.read.zone_bytes);
         }
@@ -93,7 +100,8 @@ impl Listeners {
             let tried = bind(*port, has_ipv6);
             if let Err(error) = &tried {
                 next.refused.insert(*port);
-                if !self.refused.contains(port) {
+                let was_told = self.refused.contains(port) && !self.closing.contains_key(port);
+                if !was_told && !next.closing.contains_key(port) {
                     tracing::warn!(
                         "cannot open {port}: {error}; free it, or choose another port in the ConfigMap of TCP or UDP \
                          services or in the Gateway; the next attempt is in {} s",
@@ -104,6 +112,15 @@ impl Listeners {
             tried.is_ok()
         });
         next
+    }
+
+    /// The ports that nginx may not have closed yet, once it has these.
+    fn closing_beside(&self, next: &ConfInput) -> BTreeMap<StreamPort, Instant> {
+        let now = Instant::now();
+        let gone = self.live.listeners.keys().filter(|port| !next.listeners.contains_key(port));
+        let before = self.closing.iter().filter(|(_, since)| now < **since + CLOSING);
+        let before = before.map(|(port, since)| (*port, *since));
+        before.chain(gone.map(|port| (*port, now))).collect()
     }
 }
 
@@ -120,7 +137,9 @@ impl Listeners {
 
     /// When what cannot be had is to be tried again.
     pub fn next_try(&self) -> Option<Instant> {
-        let ports = (!self.refused.is_empty()).then(|| Instant::now() + PORTS_AGAIN);
+        let is_closing = self.refused.iter().any(|port| self.closing.contains_key(port));
+        let pause = if is_closing { CLOSING_AGAIN } else { PORTS_AGAIN };
+        let ports = (!self.refused.is_empty()).then(|| Instant::now() + pause);
         let settings = self.rejected.as_ref().map(|rejected| rejected.again);
         ports.into_iter().chain(settings).min()
     }
@@ -182,11 +201,35 @@ mod tests {
     use super::*;
     use crate::options::Options;
     use oxigress_settings::keys;
+    use std::num::NonZeroU16;
 
     fn wanted(level: &str) -> ConfInput {
         let mut input = ConfInput::default();
         input.settings.put(keys::find("error-log-level").unwrap(), level);
         input
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_port_that_comes_back_at_once_is_tried_until_nginx_has_closed_it() {
+        let sizes = Sizes::of(&Options::default());
+        // Somebody has it: nginx, or another program.
+        let socket = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = NonZeroU16::new(socket.local_addr().unwrap().port()).unwrap();
+        let mut with = ConfInput::default();
+        with.listeners.insert(StreamPort::Tcp(port), conf_input::Listener::default());
+        let mut listeners = Listeners { live: with.clone(), ..Listeners::default() };
+        listeners = listeners.next(ConfInput::default(), false, sizes);
+        assert!(listeners.next_try().is_none());
+        listeners = listeners.next(with.clone(), false, sizes);
+        assert_eq!(listeners.refused.len(), 1);
+        assert!(listeners.next_try().unwrap() <= Instant::now() + CLOSING_AGAIN);
+        tokio::time::advance(CLOSING).await;
+        listeners = listeners.next(with.clone(), false, sizes);
+        let again = listeners.next_try().unwrap();
+        assert!(again > Instant::now() + CLOSING_AGAIN, "it is another program's");
+        drop(socket);
+        listeners = listeners.next(with, false, sizes);
+        assert!(listeners.refused.is_empty() && listeners.next_try().is_none());
     }
 
     #[tokio::test(start_paused = true)]
