@@ -12,7 +12,9 @@
 mod address;
 mod attach;
 mod charge;
+mod claims;
 mod conflict;
+mod edit;
 mod filter;
 mod frontend;
 mod gateways;
@@ -44,6 +46,8 @@ mod tls_policy;
 pub mod work;
 
 pub use attach::gateway_of;
+pub use claims::{Claims, claims, edited as edited_claims};
+pub use edit::{Edited, edit};
 pub use frontend::authorities_of as authorities_of_clients;
 pub use gateways::{authorities, is_ours, references_of, with_listeners};
 pub use host::{covers, intersection, is_wide, specificity};
@@ -56,7 +60,9 @@ pub use protocol::Protocol;
 pub use rank::{Rank, excludes};
 pub use review::{Admitted, NewListeners, OfSet, OwnListeners, RouteHosts, Standing};
 pub use route::{Asked, asked};
+pub use serve::{Merged, Site};
 pub use state::Home;
+pub use status::notes;
 pub use target::{is_watched, protocol_of};
 pub use tls_policy::{authorities_of, count_authorities, count_certificates, services};
 
@@ -65,24 +71,22 @@ use crate::age::Age;
 use crate::annotation::balancing::Balancing;
 use crate::backend_ref::BackendRef;
 use crate::host::owner::GatewayClaim;
+use attach::{Attached, Attachment};
 use memo::KnownRoute;
 use oxigress_core::model::policy::{Policies, PolicyId};
 use oxigress_core::model::{
     BackendId, Bundle, BundleId, CertificateId, HostPattern, ListenerHost, Server, SessionPlace,
     SessionRoute, StreamPort,
 };
-use oxigress_core::patterns::Allowance;
+use oxigress_objects::gateway::Route;
 use oxigress_objects::gateway_status::Wanted;
-use oxigress_objects::service::Service;
 use oxigress_objects::verdict::Note;
 use oxigress_objects::{Key, Kind, ObjectRef, World};
 use oxigress_settings::Settings;
 use oxigress_settings::conf_input::Listener;
 use policies::RoutePolicies;
-use room::Room;
 use route::CompiledRoute;
 use sessions::SessionHolders;
-use state::GatewayState;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -91,18 +95,12 @@ use tls_policy::TlsPolicies;
 /// What the Gateway API comes to.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Built {
-    /// The hosts of listeners; they become the snapshot's. `None`: as before.
-    pub servers: BTreeMap<ListenerHost, Option<Server>>,
-    /// Whose each of them is, where anybody's.
-    pub owners: BTreeMap<ListenerHost, PlaceOwner>,
-    /// The routes that have hosts which they have not written, by these.
-    pub covered: BTreeMap<HostPattern, BTreeSet<(Age, Kind)>>,
-    /// The policies that their rules name.
-    pub policies: BTreeMap<PolicyId, Arc<Policies>>,
+    /// The hosts of listeners that were put together; `None`: gone. All others are as before.
+    pub hosts: BTreeMap<ListenerHost, Option<Merged>>,
+    /// The policies that targets of sessions name.
+    pub session_policies: BTreeMap<PolicyId, Arc<Policies>>,
     /// The Services' ports that they lead to.
     pub backends: BTreeMap<BackendId, RouteBackend>,
-    /// The URLs that their policies name, with a route that is served by each.
-    pub urls: BTreeMap<BackendId, BTreeSet<ObjectRef>>,
     /// The certificates of listeners' hosts, each of the first object that shows one for the host.
     pub certificates: BTreeMap<HostPattern, Shown>,
     /// Who has the sessions of listeners.
@@ -111,6 +109,8 @@ pub struct Built {
     pub session_hosts: BTreeSet<HostPattern>,
     /// The routes that have the sessions of server names.
     pub session_holders: SessionHolders,
+    /// Routes have the sessions of several server names.
+    pub has_wide_sessions: bool,
     /// Ports of nginx that listeners ask for, beside those of Ingresses.
     pub ports: BTreeMap<StreamPort, Listener>,
     /// Those that nginx.conf has, also of listeners that are gone; others wait for a reload.
@@ -121,8 +121,10 @@ pub struct Built {
     pub shown: BTreeMap<Key, (usize, BTreeSet<ObjectRef>)>,
     /// What the status of each object of ours is to say.
     pub statuses: BTreeMap<ObjectRef, Wanted>,
-    /// What there is to say about objects.
+    /// What there is to say about objects, beside their status and what hosts came to.
     pub notes: Vec<(ObjectRef, Note)>,
+    /// The same about routes that are not served on some of their hosts.
+    pub losses: BTreeMap<ObjectRef, Vec<Note>>,
     /// The authorities that policies of backends and Gateways name.
     pub bundles: BTreeMap<BundleId, Bundle>,
     /// Those among them that Gateways name for their clients.
@@ -131,8 +133,6 @@ pub struct Built {
     pub places: usize,
     /// What listeners of guests leave to others.
     pub left: Arc<Left>,
-    /// The Services that were looked at.
-    pub services: BTreeMap<Key, Option<Arc<Service>>>,
 }
 
 /// A Service's port that routes lead to.
@@ -200,34 +200,28 @@ pub struct PlaceOwner {
 /// Everything that is served of the Gateway API.
 ///
 /// `memo` is what was built before, and becomes what is built now.
-pub fn build(
-    world: &World,
-    options: &Options,
-    settings: &Settings,
-    beside: &Beside<'_>,
-    memo: &mut Memo,
-) -> Built {
+pub fn build(site: Site<'_>, settings: &Settings, memo: &mut Memo) -> Built {
+    let Site { world, options, .. } = site;
     let mut built = Built::default();
     let mut old = memo.replace(world);
     let classes = gateways::classes(options, &world.gateway_api, &mut built);
     if classes.is_empty() {
-        memo.forget_all();
+        memo.forget_all(&mut old, &mut built);
         return built;
     }
     let mut gateways = gateways::gateways(world, options, &classes, old.left.as_ref(), &mut built);
     let listeners = read_tls(world, &mut gateways, memo, &mut built);
     let mut serving = serve::Serving::default();
-    let mut allowances: BTreeMap<&str, Allowance> = BTreeMap::new();
     let mut tls = TlsPolicies::of(world, options, &mut memo.authorities);
     let mut policies = RoutePolicies::of(world, options, settings, &mut old.policies);
-    let mut routes = attach::all(world, options, &mut gateways, &mut serving.room);
-    built.places = serving.room.places();
-    for (id, route, attached) in &routes {
+    let routes = attach::all(world, options, &mut gateways, &mut serving.totals.room);
+    let by = (&gateways, &listeners);
+    for Attached { id, route, at, taken } in &routes {
         let ask = memo.ask_of(&mut old, id, route);
-        let (named, bytes, has_room) = policies.named((id, route), &ask, &mut serving.room);
-        let is_served = || spots::is_anywhere(attached, (&gateways, &listeners));
-        let allowance = allowances.entry(&id.key.namespace);
-        let allowance = allowance.or_insert_with(|| Allowance::of(route::OF_NAMESPACE));
+        let before = serving.totals.room.of(&id.key.namespace);
+        let (named, bytes, has_room) = policies.named((id, route), &ask, &mut serving.totals.room);
+        let is_served = || spots::is_anywhere(at, by);
+        let allowance = serving.totals.allowance(&id.key.namespace);
         let known = old.take_route(world, &tls, (id, route, &named), allowance.left());
         let mut known = match known.filter(|known| has_room && known.has_rules_if(is_served)) {
             Some(known) => {
@@ -240,24 +234,56 @@ pub fn build(
                 KnownRoute::new(route, read, bytes)
             }
         };
+        serving.totals.note(id, &known.compiled);
         built.note(id, &known.compiled);
-        let parents = attach::with_tls_policies(id.kind, attached, &gateways);
+        let parents = attach::with_tls_policies(id.kind, at, &gateways);
         tls.note_served(known.compiled.tls.keys().map(|(service, _)| service), &parents);
-        serving.add(options, (id, route), attached, &mut known, (&gateways, &listeners));
+        known.share.spots = serving.add(options, (id, route), at, &mut known, by);
+        known.share.taken = serving.totals.room.of(&id.key.namespace).since(before).and(*taken);
         match has_room {
             true => memo.put_route(id, known),
             false => memo.forget_route(id),
         }
     }
     memo.forget(&old);
-    gateways::finish(&gateways, &mut built);
+    gateways.iter().for_each(|(key, state)| gateways::put_status(key, state, &mut built));
     tls.finish(options, &mut built);
     memo.policies = policies.finish(&mut built);
-    let by = (&gateways, &listeners);
-    let refused = serving.finish(world, options, beside, by, (&mut old, memo), &mut built);
-    conflict::report(&mut routes, &refused, by, &mut built);
-    attach::put_statuses(options, &routes, memo, &mut built);
+    let refused = serving.finish(site, by, (&mut old, memo), &mut built);
+    for Attached { id, route, at, .. } in routes {
+        let hosts = refused.get(id);
+        put_route_status(options, (id, route), &at, hosts, by, memo, &mut built);
+        memo.keep_attached(id, at);
+    }
+    let mut totals = serving.totals;
+    totals.count_attached(&gateways);
+    totals.parents.take_changed();
+    totals.left = built.left.clone();
+    built.places = totals.room.places();
+    memo.totals = Some(totals);
     built
+}
+
+/// Notes the status of a route, and what else it is told that is not served on some `hosts`.
+fn put_route_status(
+    options: &Options,
+    (id, route): (&ObjectRef, &Route),
+    attached: &[Attachment],
+    hosts: Option<&BTreeMap<ListenerHost, String>>,
+    by: (&state::Gateways<'_>, &isolation::Listeners),
+    memo: &Memo,
+    built: &mut Built,
+) {
+    let none = BTreeMap::new();
+    let (refusals, losses) = conflict::report(attached, hosts.unwrap_or(&none), by);
+    match losses.is_empty() {
+        true => drop(built.losses.remove(id)),
+        false => drop(built.losses.insert(id.clone(), losses)),
+    }
+    let over_limit = memo.compiled(id).is_none().then(CompiledRoute::over_limit);
+    if let Some(compiled) = memo.compiled(id).or(over_limit.as_ref()) {
+        attach::put_status(options, (id, route), attached, &refusals, compiled, built);
+    }
 }
 
 /// Opens ports and reads what Gateways say about TLS toward clients and endpoints; answers the hosts of their listeners, also of
@@ -275,79 +301,6 @@ fn read_tls(
     listeners
 }
 
-/// Which hosts objects of the Gateway API name.
-#[derive(Default)]
-pub struct Claims {
-    /// Those that routes and listeners of Gateways name, each with the oldest of them.
-    pub named: BTreeMap<HostPattern, GatewayClaim>,
-    /// Those of listeners of ListenerSets, which make nobody the owner.
-    pub of_sets: BTreeMap<HostPattern, BTreeSet<Age>>,
-    /// The routes for which their namespaces have no places, which name nothing.
-    pub unplaced: BTreeSet<ObjectRef>,
-}
-
-/// The hosts that accepted listeners and attached routes name. All hosts are named by routes without host names, and by no
-/// listener: most Gateways have one of all hosts. What listeners of guests leave is remembered for the next [`build`], which has
-/// to be of the same world.
-pub fn claims(world: &World, options: &Options, memo: &mut Memo) -> Claims {
-    memo.left = None;
-    let objects = &world.gateway_api;
-    let (mut scratch, mut all) = (Built::default(), Claims::default());
-    let classes = gateways::classes(options, objects, &mut scratch);
-    if classes.is_empty() {
-        return all;
-    }
-    let mut gateways = gateways::gateways(world, options, &classes, None, &mut scratch);
-    memo.left = Some(scratch.left);
-    let listeners = isolation::Listeners::of(&gateways);
-    let Claims { named: by_name, of_sets, unplaced } = &mut all;
-    let mut put = |host: &HostPattern, claim: GatewayClaim| {
-        if claim.route.is_some() || *host != HostPattern::default_host() {
-            by_name.entry(host.clone()).or_insert_with(|| claim.clone()).join(claim);
-        }
-    };
-    let age = |created, key: &Key| Age { created, key: key.clone() };
-    for listener in gateways.values().flat_map(GatewayState::accepted) {
-        let (host, home) = (&listener.host, listener.home);
-        match home.kind {
-            Kind::Gateway => put(host, GatewayClaim::of_listener(home.age())),
-            _ if *host == HostPattern::default_host() => {}
-            _ => {
-                of_sets.entry(host.clone()).or_default().insert(home.age());
-            }
-        }
-    }
-    for (id, route, attached) in attach::all(world, options, &mut gateways, &mut Room::default()) {
-        if attached.iter().any(|attachment| !attachment.has_places) {
-            unplaced.insert(id.clone());
-        }
-        for host in named(&attached, &gateways, &listeners) {
-            put(host, GatewayClaim::of_route(age(route.meta.created, &id.key), id.kind));
-        }
-    }
-    all
-}
-
-/// The hosts that a route names by attaching to listeners by which it is served there: not where a more specific listener has the
-/// host. The host of a listener is not named by a route that has written none or a wildcard.
-fn named<'a>(
-    attached: &'a [attach::Attachment<'_>],
-    gateways: &state::Gateways<'_>,
-    listeners: &isolation::Listeners,
-) -> BTreeSet<&'a HostPattern> {
-    let mut all = BTreeSet::new();
-    for attachment in attached {
-        let Some(state) = gateways.get(&attachment.gateway) else { continue };
-        for (place, hosts) in &attachment.listeners {
-            let Some(listener) = state.listeners.get(*place) else { continue };
-            let is_its = |host: &HostPattern| listeners.has(state, listener, host);
-            let named = hosts.iter().filter(|(host, own)| host == own && is_its(host));
-            all.extend(named.map(|(host, _)| host));
-        }
-    }
-    all
-}
-
 impl Built {
     /// Notes where a route leads and what it depends on.
     fn note(&mut self, id: &ObjectRef, route: &CompiledRoute) {
@@ -360,29 +313,6 @@ impl Built {
             };
             self.backends.entry(backend.clone()).or_insert_with(new).routes.insert(id.clone());
         }
-        let services = route.services.iter();
-        self.services.extend(services.map(|(key, service)| (key.clone(), service.clone())));
-    }
-
-    /// Notes whose a host is at its places.
-    fn note_owner(&mut self, places: &[ListenerHost], owner: Option<&PlaceOwner>) {
-        let Some(owner) = owner else { return };
-        self.owners.extend(places.iter().map(|at| (at.clone(), owner.clone())));
-        if owner.kind.is_route() && !owner.is_by_name {
-            let hosts = places.iter().map(|at| &at.host);
-            for host in hosts {
-                let of_host = self.covered.entry(host.clone()).or_default();
-                of_host.insert((owner.age.clone(), owner.kind));
-            }
-        }
-    }
-
-    /// Whether one of the Services that were looked at is another one now.
-    pub fn depends_on(&self, world: &World, services: &BTreeSet<Key>) -> bool {
-        services.iter().any(|key| {
-            let now = world.services.get(key);
-            self.services.get(key).is_some_and(|then| then.as_ref() != now)
-        })
     }
 }
 

@@ -3,7 +3,7 @@
 //! A part that is computed again replaces what it said before; a verdict is what all parts say about one
 //! object.
 
-use oxigress_core::model::{BackendId, HostPattern};
+use oxigress_core::model::{BackendId, HostPattern, ListenerHost};
 use oxigress_objects::service::Protocol;
 use oxigress_objects::verdict::{Note, Verdict, VerdictChanges, Verdicts};
 use oxigress_objects::{Key, ObjectRef};
@@ -26,8 +26,12 @@ pub enum Part {
     Secret(Key),
     /// The endpoints of one backend.
     Backend(BackendId),
-    /// Notes about all objects of the Gateway API.
+    /// Notes about objects of the Gateway API, beside those that follow.
     Gateways,
+    /// The rules of one host of listeners.
+    Listener(ListenerHost),
+    /// What the status of one object says.
+    Status(ObjectRef),
     /// What nginx refused or has no room for.
     Withheld,
     /// Whether an object of the Gateway API is beyond a limit of its namespace.

@@ -1,6 +1,7 @@
 //! Whatever changes in whatever order: the incremental translation equals the one from scratch, and its
 //! deltas add up to it.
 
+mod edits;
 mod gateways;
 mod owners;
 mod references;
@@ -363,7 +364,11 @@ fn check_increments(
                 None => drop(said.remove(&object)),
             }
         }
-        let mut scratch = translate(&world, &options);
+        let mut scratch = Translator::new(options.clone());
+        scratch.update(&world, &world.all());
+        prop_assert_eq!(&translator.places, &scratch.places);
+        prop_assert_eq!(&translator.gateways.backends, &scratch.gateways.backends);
+        let mut scratch = scratch.into_translation();
         let open = &served.settings.listener_ports;
         prop_assert!(open.is_superset(&scratch.snapshot.settings.listener_ports));
         // A port that nobody asks for any more stays open until others are opened.

@@ -5,6 +5,7 @@ mod certificates;
 mod gateways;
 mod hosts;
 mod known;
+mod places;
 mod rules;
 pub mod served_hosts;
 mod stock;
@@ -31,7 +32,7 @@ use crate::translator::certificates::CertificateAbove;
 use crate::{Options, Translation};
 use oxigress_core::model::policy::PolicyId;
 use oxigress_core::model::{
-    BackendId, Bundle, BundleId, CertificateId, HostPattern, Snapshot, StreamPort,
+    BackendId, Bundle, BundleId, CertificateId, HostPattern, ListenerHost, Snapshot, StreamPort,
 };
 use oxigress_core::wire::native::Patch;
 use oxigress_objects::acceptance::Acceptance;
@@ -52,7 +53,9 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(crate) enum PolicyHolder {
     /// The rules of a host.
     Host(HostPattern),
-    /// The rules of Gateways' listeners.
+    /// The rules of one host of Gateways' listeners.
+    Listener(ListenerHost),
+    /// What else Gateways name: the authorities of their clients, and the targets of sessions.
     Gateways,
 }
 
@@ -109,6 +112,10 @@ pub struct Translator {
     /// What is served of the Gateway API.
     pub(crate) gateways: Built,
     gateway_memo: Memo,
+    /// The servers of listeners, and whose they are.
+    pub(crate) places: places::Places,
+    /// The hosts of which another object of the Gateway API makes somebody the owner in this update.
+    claimed: BTreeSet<HostPattern>,
     /// Routes, whoever serves them, and what they name as their parents.
     pub(crate) route_parents: Relation<ObjectRef, ObjectRef>,
     /// The Ingresses of ours, and the hosts that they write as other names of theirs, whether these hold or not.
@@ -174,6 +181,8 @@ impl Translator {
             policies: Relation::default(),
             gateways: Built::default(),
             gateway_memo: Memo::default(),
+            places: places::Places::default(),
+            claimed: BTreeSet::new(),
             route_parents: Relation::default(),
             other_names: Relation::default(),
             unplaced: BTreeSet::new(),

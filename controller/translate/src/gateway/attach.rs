@@ -1,9 +1,8 @@
 //! Which listeners a route attaches to, and what its status says of them.
 
 use super::host::intersection;
-use super::memo::Memo;
 use super::protocol::Protocol;
-use super::room::{self, Room};
+use super::room::{self, Room, Taken};
 use super::route::CompiledRoute;
 use super::state::{Gateways, Home, ListenerState};
 use super::target::is_watched;
@@ -18,9 +17,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// A route at one of its parents, which is ours.
-pub struct Attachment<'w> {
-    /// As the route names it.
-    pub parent: &'w ParentRef,
+pub struct Attachment {
+    /// The place of the parent among those that the route names.
+    pub parent: usize,
     /// The Gateway.
     pub gateway: Key,
     /// The listeners, by their place.
@@ -34,10 +33,10 @@ pub struct Attachment<'w> {
 /// The Gateways of a route by which BackendTLSPolicies say how its endpoints are spoken to: not those that pass its TLS through.
 pub fn with_tls_policies<'a>(
     kind: Kind,
-    attached: &'a [Attachment<'_>],
+    attached: &'a [Attachment],
     gateways: &Gateways<'_>,
 ) -> BTreeSet<&'a Key> {
-    let is_decrypted = |attachment: &Attachment<'_>| {
+    let is_decrypted = |attachment: &Attachment| {
         let listeners = gateways.get(&attachment.gateway).map(|state| &state.listeners);
         attachment.listeners.iter().any(|(place, _)| {
             let listener = listeners.and_then(|listeners| listeners.get(*place));
@@ -49,7 +48,16 @@ pub fn with_tls_policies<'a>(
 }
 
 /// A route with its parents that are ours.
-pub type Attached<'w> = (&'w ObjectRef, &'w Arc<Route>, Vec<Attachment<'w>>);
+pub struct Attached<'w> {
+    /// Its name.
+    pub id: &'w ObjectRef,
+    /// The route.
+    pub route: &'w Arc<Route>,
+    /// Its parents.
+    pub at: Vec<Attachment>,
+    /// The places that it asks for.
+    pub taken: Taken,
+}
 
 /// The routes with parents that are ours, the oldest first: the newest are over the limits of their namespaces. Counts them at
 /// the listeners.
@@ -62,26 +70,27 @@ pub fn all<'w>(
     let mut routes: Vec<_> = world.gateway_api.routes.iter().collect();
     routes.sort_by_key(|(id, route)| (route.meta.created, &id.key, id.kind));
     let all = routes.into_iter().map(|(id, route)| {
-        let attached = attach(world, options, id, route, gateways, room);
-        (id, route, attached)
+        let before = room.of(&id.key.namespace);
+        let at = attach(world, options, id, route, gateways, room);
+        Attached { id, route, at, taken: room.of(&id.key.namespace).since(before) }
     });
-    all.filter(|(_, _, attached)| !attached.is_empty()).collect()
+    all.filter(|attached| !attached.at.is_empty()).collect()
 }
 
 /// A route at its parents that are ours, as far as there is room. Counts it at the listeners.
-pub fn attach<'w>(
+pub fn attach(
     world: &World,
     options: &Options,
     id: &ObjectRef,
-    route: &'w Route,
+    route: &Route,
     gateways: &mut Gateways<'_>,
     room: &mut Room,
-) -> Vec<Attachment<'w>> {
+) -> Vec<Attachment> {
     let key = &id.key;
     if !is_watched(world, options, &key.namespace) {
         return Vec::new();
     }
-    let parents = route.spec.parent_refs.iter().filter_map(|parent| {
+    let parents = route.spec.parent_refs.iter().enumerate().filter_map(|(place, parent)| {
         let object = parent.object(&key.namespace)?;
         let gateway = gateway_of(world, &object)?;
         let state = gateways.get(&gateway)?;
@@ -92,7 +101,7 @@ pub fn attach<'w>(
             _ => Home::of_gateway(&object.key, state.gateway),
         };
         let is_known = is_watched(world, options, &object.key.namespace);
-        is_known.then(|| (parent, gateway, named(parent, home, &state.listeners)))
+        is_known.then(|| (place, gateway, named(parent, home, &state.listeners)))
     });
     let mut parents: Vec<_> = parents.collect();
     if parents.is_empty() {
@@ -120,14 +129,24 @@ pub fn attach<'w>(
             Ok(listeners) => (listeners, None),
             Err(refusal) => (Vec::new(), Some(refusal)),
         };
-        for (place, _) in &listeners {
-            if let Some(listener) = state.listeners.get_mut(*place) {
-                listener.attached.insert(id.clone());
-            }
-        }
         all.push(Attachment { parent, gateway, listeners, refusal, has_places });
     }
+    for (gateway, place) in listeners_of(&all) {
+        let state = gateways.get_mut(gateway);
+        if let Some(listener) = state.and_then(|state| state.listeners.get_mut(place)) {
+            listener.attached += 1;
+        }
+    }
     all
+}
+
+/// The listeners to which a route is attached, by their Gateway and their place there.
+pub fn listeners_of(attached: &[Attachment]) -> BTreeSet<(&Key, usize)> {
+    let of_one = |at| {
+        let Attachment { gateway, listeners, .. }: &Attachment = at;
+        listeners.iter().map(move |(place, _)| (gateway, *place))
+    };
+    attached.iter().flat_map(of_one).collect()
 }
 
 /// The Gateway by which the listeners of a parent are served.
@@ -172,27 +191,19 @@ pub fn hosts_of(route: &Route) -> Result<Vec<HostPattern>, Condition> {
         .map_err(|why| Condition::no("Accepted", "UnsupportedValue", format!("hostnames: {why}")))
 }
 
-/// Notes the status of each route.
-pub fn put_statuses(options: &Options, routes: &[Attached<'_>], memo: &Memo, built: &mut Built) {
-    let over_limit = CompiledRoute::over_limit();
-    for (id, route, attached) in routes {
-        let compiled = memo.compiled(id).unwrap_or(&over_limit);
-        put_status(options, id, route, attached, compiled, built);
-    }
-}
-
-/// Notes the status of a route at each of its parents.
-fn put_status(
+/// Notes the status of a route at each of its parents. `refusals`: why it is served nowhere there, by the place of the attachment.
+pub fn put_status(
     options: &Options,
-    id: &ObjectRef,
-    route: &Route,
-    attached: &[Attachment<'_>],
+    (id, route): (&ObjectRef, &Route),
+    attached: &[Attachment],
+    refusals: &BTreeMap<usize, Condition>,
     rules: &CompiledRoute,
     built: &mut Built,
 ) {
-    let parents = attached.iter().map(|attachment| {
+    let parents = attached.iter().enumerate().filter_map(|(place, attachment)| {
         let mut conditions = Vec::new();
-        match (&attachment.refusal, &rules.invalid) {
+        let refusal = refusals.get(&place).or(attachment.refusal.as_ref());
+        match (refusal, &rules.invalid) {
             (Some(refusal), _) => conditions.push(refusal.clone()),
             (None, Some(invalid)) if !rules.has_rules => {
                 conditions.push(Condition::no("Accepted", "UnsupportedValue", invalid.clone()));
@@ -211,7 +222,8 @@ fn put_status(
         let resolved = || Condition::yes("ResolvedRefs", "ResolvedRefs");
         conditions.push(rules.unresolved.clone().unwrap_or_else(resolved));
         conditions.extend(rules.applied());
-        ParentStatus { parent: attachment.parent.clone(), conditions }
+        let parent = route.spec.parent_refs.get(attachment.parent)?.clone();
+        Some(ParentStatus { parent, conditions })
     });
     let controller = options.gateway_controller_name.clone();
     let content = Content::Route { controller, parents: parents.collect() };

@@ -24,6 +24,11 @@ impl Charge {
         has
     }
 
+    /// Whether the namespace had less than the route asked for.
+    pub fn is_short(&self) -> bool {
+        self.is_short
+    }
+
     /// Whether reading the route again, with so much left for its namespace, comes to the same.
     pub fn is_same_with(&self, left: u64) -> bool {
         self.had == left || (!self.is_short && self.needed <= left)

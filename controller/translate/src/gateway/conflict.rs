@@ -10,30 +10,33 @@
 //!          one wherever names overlap. An old route without host names would keep all of the other kind from a listener, those
 //!          of other namespaces and of more specific hosts too.
 
-use super::attach::Attached;
+use super::Beside;
+use super::attach::Attachment;
 use super::host::specificity;
 use super::isolation::Listeners;
+use super::memo::ParentsOfHost;
 use super::merge::{self, Place, Sides};
 use super::rank::{self, Age, Ranked};
 use super::spots::spots;
 use super::state::Gateways;
-use super::{Beside, Built};
 use crate::Options;
 use oxigress_core::model::ListenerHost;
 use oxigress_objects::gateway_status::Condition;
 use oxigress_objects::verdict::Note;
 use oxigress_objects::{Name, ObjectRef};
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-/// The hosts where a route is not served, each with the reason.
-pub type Refused = BTreeMap<ObjectRef, BTreeMap<ListenerHost, String>>;
+/// The routes that are not served on a host, each with the reason.
+pub type Refused = BTreeMap<ObjectRef, String>;
+/// The hosts where routes are not served, each with the reason.
+pub type RefusedHosts = BTreeMap<ObjectRef, BTreeMap<ListenerHost, String>>;
 
 /// Leaves each namespace routes of one kind on a host, and the guests of an owner those of its kind.
 pub fn separate(
     options: &Options,
     beside: &Beside<'_>,
-    (at, parents): (&ListenerHost, &BTreeSet<(Name, Name)>),
+    (at, parents): (&ListenerHost, &ParentsOfHost),
     ranked: &mut Ranked,
     refused: &mut Refused,
 ) {
@@ -68,7 +71,7 @@ pub fn separate(
              of the host's owner: use another host",
             at.host
         );
-        refused.entry(rank::object(age)).or_default().insert(at.clone(), why);
+        refused.insert(rank::object(age), why);
     }
     ranked.values_mut().for_each(|routes| routes.retain(|age, _| !losers.contains_key(age)));
     ranked.retain(|_, routes| !routes.is_empty());
@@ -80,7 +83,7 @@ pub fn separate(
 pub fn leave_to_ingress(
     options: &Options,
     beside: &Beside<'_>,
-    (at, parents, home): (&ListenerHost, &BTreeSet<(Name, Name)>, &Name),
+    (at, parents, home): (&ListenerHost, &ParentsOfHost, &Name),
     ranked: &mut Ranked,
     refused: &mut Refused,
 ) -> bool {
@@ -98,34 +101,33 @@ pub fn leave_to_ingress(
              requests need not show: use another host",
             at.host
         );
-        refused.entry(rank::object(age)).or_default().insert(at.clone(), why);
+        refused.insert(rank::object(age), why);
     }
     ranked.clear();
     true
 }
 
-/// Refuses routes that are served nowhere at a parent, and tells those that are served on other hosts alone.
+/// What a route is told that is not served on some hosts: why it is refused at a parent where it is served on none, by the place of
+/// the attachment, and what it loses where it is served on others.
 pub fn report(
-    routes: &mut [Attached<'_>],
-    refused: &Refused,
+    attached: &[Attachment],
+    hosts: &BTreeMap<ListenerHost, String>,
     by: (&Gateways<'_>, &Listeners),
-    built: &mut Built,
-) {
-    if refused.is_empty() {
-        return;
+) -> (BTreeMap<usize, Condition>, Vec<Note>) {
+    let (mut refusals, mut notes) = (BTreeMap::new(), Vec::new());
+    if hosts.is_empty() {
+        return (refusals, notes);
     }
-    for (id, _, attached) in routes {
-        let Some(hosts) = refused.get(id) else { continue };
-        for attachment in attached {
-            let all: Vec<_> = spots(std::slice::from_ref(attachment), by).collect();
-            let lost = all.iter().find_map(|spot| Some((spot.listener, hosts.get(&spot.at)?)));
-            let Some((listener, why)) = lost else { continue };
-            let why = format!("port {}, {why}", listener.spec.port);
-            if all.iter().all(|spot| hosts.contains_key(&spot.at)) {
-                attachment.refusal = Some(Condition::no("Accepted", "HostnameConflict", why));
-            } else {
-                built.notes.push((id.clone(), Note::rejected(why)));
-            }
+    for (place, attachment) in attached.iter().enumerate() {
+        let all: Vec<_> = spots(std::slice::from_ref(attachment), by).collect();
+        let lost = all.iter().find_map(|spot| Some((spot.listener, hosts.get(&spot.at)?)));
+        let Some((listener, why)) = lost else { continue };
+        let why = format!("port {}, {why}", listener.spec.port);
+        if all.iter().all(|spot| hosts.contains_key(&spot.at)) {
+            refusals.insert(place, Condition::no("Accepted", "HostnameConflict", why));
+        } else {
+            notes.push(Note::rejected(why));
         }
     }
+    (refusals, notes)
 }

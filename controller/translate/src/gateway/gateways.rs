@@ -183,46 +183,44 @@ pub fn gateways<'w>(
     gateways
 }
 
-/// Says what became of the Gateways.
-pub fn finish(gateways: &Gateways<'_>, built: &mut Built) {
-    for (key, state) in gateways {
-        let own: Vec<_> = state.listeners_of(Kind::Gateway, key).collect();
-        let standing = own.iter().filter(|listener| listener.is_accepted()).count();
-        let mut conditions = vec![match (standing == own.len(), standing) {
-            (true, _) => accepted(),
-            (false, 0) => Condition::no("Accepted", "ListenersNotValid", "no listener is valid"),
-            (false, _) => Condition {
-                message: "not every listener is valid".into(),
-                reason: "ListenersNotValid",
-                ..accepted()
-            },
-        }];
-        conditions.push(match standing {
-            0 => Condition::no("Programmed", "Invalid", "no listener is valid"),
-            _ => programmed(),
+/// Says what became of a Gateway and its ListenerSets.
+pub fn put_status(key: &Key, state: &GatewayState<'_>, built: &mut Built) {
+    let own: Vec<_> = state.listeners_of(Kind::Gateway, key).collect();
+    let standing = own.iter().filter(|listener| listener.is_accepted()).count();
+    let mut conditions = vec![match (standing == own.len(), standing) {
+        (true, _) => accepted(),
+        (false, 0) => Condition::no("Accepted", "ListenersNotValid", "no listener is valid"),
+        (false, _) => Condition {
+            message: "not every listener is valid".into(),
+            reason: "ListenersNotValid",
+            ..accepted()
+        },
+    }];
+    conditions.push(match standing {
+        0 => Condition::no("Programmed", "Invalid", "no listener is valid"),
+        _ => programmed(),
+    });
+    conditions.extend(identity::condition(state));
+    if frontend::is_insecure(&state.gateway.spec) {
+        conditions.push(Condition {
+            message: "tls.frontend: clients are let in whatever they show".into(),
+            ..Condition::yes("InsecureFrontendValidationMode", "ConfigurationChanged")
         });
-        conditions.extend(identity::condition(state));
-        if frontend::is_insecure(&state.gateway.spec) {
-            conditions.push(Condition {
-                message: "tls.frontend: clients are let in whatever they show".into(),
-                ..Condition::yes("InsecureFrontendValidationMode", "ConfigurationChanged")
-            });
-        }
-        match &state.place {
-            Place::Nowhere(Refusal::Unsupported(why)) => {
-                let not = Condition::no("Programmed", "Invalid", why.message.clone());
-                conditions = vec![why.clone(), not];
-            }
-            Place::Nowhere(Refusal::Unusable(why)) => {
-                conditions.retain(|condition| condition.name != why.name);
-                conditions.push(why.clone());
-            }
-            Place::Shared | Place::Own(_) => {}
-        }
-        let listeners = own.into_iter().map(listener_status).collect();
-        let sets = listener_set::finish(state, built);
-        let addresses = state.place.published();
-        let content = Content::Gateway { conditions, listeners, addresses, sets };
-        status::put(Kind::Gateway, key, state.gateway.meta.generation, content, built);
     }
+    match &state.place {
+        Place::Nowhere(Refusal::Unsupported(why)) => {
+            let not = Condition::no("Programmed", "Invalid", why.message.clone());
+            conditions = vec![why.clone(), not];
+        }
+        Place::Nowhere(Refusal::Unusable(why)) => {
+            conditions.retain(|condition| condition.name != why.name);
+            conditions.push(why.clone());
+        }
+        Place::Shared | Place::Own(_) => {}
+    }
+    let listeners = own.into_iter().map(listener_status).collect();
+    let sets = listener_set::finish(state, built);
+    let addresses = state.place.published();
+    let content = Content::Gateway { conditions, listeners, addresses, sets };
+    status::put(Kind::Gateway, key, state.gateway.meta.generation, content, built);
 }

@@ -62,6 +62,11 @@ impl Listeners {
         all
     }
 
+    /// A host on each port and address.
+    pub fn places(&self, host: &HostPattern) -> impl Iterator<Item = ListenerHost> {
+        self.0.keys().map(|(port, address)| ListenerHost::deep(*port, *address, host.clone()))
+    }
+
     /// Whether requests for a host come to a listener, on one of its Gateway's addresses.
     pub fn has(
         &self,

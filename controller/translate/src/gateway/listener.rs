@@ -190,7 +190,7 @@ pub fn listener_status(listener: &ListenerState<'_>) -> ListenerStatus {
     ListenerStatus {
         name: listener.spec.name.clone(),
         kinds: listener.kinds.clone(),
-        attached: listener.attached.len(),
+        attached: listener.attached,
         conditions: vec![
             is_accepted,
             is_programmed,

@@ -4,18 +4,28 @@
 //! Limits:  what a namespace has taken of its limits until a route or a host is reached may decide what comes of that. So both are
 //!          known with what they took, which is charged again, and are computed again where that might come to something else.
 
+mod leads;
+mod named;
+mod totals;
+
+pub use leads::Leads;
+pub use named::NamedHosts;
+pub use totals::{ParentsOfHost, Share, SharedSpot, Totals};
+
+use super::attach::Attachment;
+use super::conflict::Refused;
 use super::grants::{self, ChangedGrants};
 use super::left::Left;
 use super::opened::Opened;
 use super::policies::{self, Ask, Named};
 use super::rank::{Age, ByAge, Rank, Ranked};
-use super::room::{Meeting, Room};
+use super::room::{Meeting, Room, Taken};
 use super::route::{Asked, CompiledRoute, Patterns};
 use super::served::{self, Decrypted, Served};
 use super::state::ListenerState;
 use super::tls_policy::{Authorities, TlsPolicies};
 use super::work::{self, Step};
-use super::{Beside, HostOwner, PlaceOwner};
+use super::{Beside, Built, HostOwner, PlaceOwner};
 use crate::relation::Relation;
 use oxigress_core::model::policy::{PolicyId, TlsPolicy};
 use oxigress_core::model::{BackendId, ListenerHost, Rule};
@@ -50,6 +60,12 @@ pub struct Memo {
     pub opened: Opened,
     /// What listeners of guests leave, if that was told already of the world that is built.
     pub left: Option<Arc<Left>>,
+    /// What all routes have in common; `None`: all is built again.
+    pub totals: Option<Totals>,
+    /// Which routes name which hosts.
+    pub named: NamedHosts,
+    /// Where rules lead.
+    pub leads: Leads,
 }
 
 /// Which routes are read again when an object changes.
@@ -63,6 +79,8 @@ struct Readers {
     policies: Relation<ObjectRef, Key>,
     /// Routes and their regular expressions.
     patterns: Relation<ObjectRef, String>,
+    /// Routes and the backends that they name.
+    backends: Relation<ObjectRef, BackendId>,
 }
 
 /// The targets of sessions that are decrypted, by what is shown to endpoints.
@@ -95,6 +113,8 @@ pub struct KnownRoute {
     pub lacks_room: bool,
     /// Its rules are not kept: it is served nowhere.
     is_bare: bool,
+    /// What it adds to what routes have in common.
+    pub share: Share,
 }
 
 struct KnownServed {
@@ -112,7 +132,7 @@ struct Base {
     identity: Option<Arc<Pair>>,
 }
 
-/// What a host came to, beside its rules.
+/// What comes of putting a host together, beside its rules.
 #[derive(Default)]
 pub struct Outcome {
     /// What there is to say about objects.
@@ -125,16 +145,26 @@ pub struct Outcome {
     pub owner: Option<PlaceOwner>,
 }
 
-/// A host with its rules.
+/// A host, as it was last put together.
+#[derive(Default)]
 pub struct KnownHost {
-    ranked: Ranked,
+    /// Its routes, also those that are not served there.
+    routes: Ranked,
     parents: BTreeSet<(Name, Name)>,
-    listener: Option<HttpsListener>,
+    listener: Option<(HttpsListener, Name)>,
     owner: Option<HostOwner>,
     /// What the namespaces of its routes took of their limits, where routes of several names meet.
     meeting: Meeting,
-    /// What it came to.
-    pub outcome: Outcome,
+    refused: Refused,
+    /// Its routes have changed, or what else it depends on.
+    is_stale: bool,
+}
+
+impl KnownHost {
+    /// Its routes that are not served there, each with the reason.
+    pub fn refused(&self) -> &Refused {
+        &self.refused
+    }
 }
 
 impl Memo {
@@ -149,24 +179,36 @@ impl Memo {
         self.authorities = std::mem::take(&mut old.authorities);
         self.client_authorities = std::mem::take(&mut old.client_authorities);
         self.opened = std::mem::take(&mut old.opened);
+        self.named = std::mem::take(&mut old.named);
+        self.leads = std::mem::take(&mut old.leads);
         old
     }
 
-    /// Forgets everything, since no Gateway is ours.
-    pub fn forget_all(&mut self) {
+    /// Forgets everything, since no Gateway is ours; `old`: what was built before.
+    pub fn forget_all(&mut self, old: &mut Memo, built: &mut Built) {
+        old.forget_hosts(self, built);
+        self.leads.forget(None);
+        let leads = std::mem::take(&mut self.leads);
         let held = std::mem::take(&mut self.opened.held);
-        *self = Memo::default();
+        *self = Memo { leads, ..Memo::default() };
         self.opened.held = held;
     }
 
     /// Forgets what comes of routes and hosts, since settings have changed.
     pub fn forget_built(&mut self) {
-        self.hosts.clear();
+        self.hosts.values_mut().for_each(|known| known.is_stale = true);
+        self.totals = None;
         self.policies = policies::Known::default();
         self.routes.values_mut().for_each(|known| known.is_stale = true);
     }
 
+    /// The routes that name a backend, wherever they are served.
+    pub fn routes_to(&self, backend: &BackendId) -> impl Iterator<Item = &ObjectRef> {
+        self.readers.backends.by(backend)
+    }
+
     fn set_readers(&mut self, route: &ObjectRef, compiled: &CompiledRoute) {
+        self.readers.backends.set(route, compiled.backends.keys().cloned().collect());
         self.readers.services.set(route, compiled.services.keys().cloned().collect());
         self.readers.asked.set(route, compiled.asked.clone());
         self.readers.policies.set(route, compiled.policies.keys().cloned().collect());
@@ -253,6 +295,64 @@ impl Memo {
         self.routes.insert(id.clone(), known);
     }
 
+    /// Forgets a route that is gone, or attached to none of our Gateways.
+    pub fn remove_route(&mut self, id: &ObjectRef) {
+        self.routes.remove(id);
+        self.asks.remove(id);
+        self.forget_route(id);
+    }
+
+    /// Remembers what a route asks for.
+    pub fn put_ask(&mut self, id: &ObjectRef, route: &Arc<Route>, ask: Ask) {
+        self.asks.insert(id.clone(), (route.clone(), Arc::new(ask)));
+    }
+
+    /// Remembers the parents of a route, if there was room for it.
+    pub fn keep_attached(&mut self, id: &ObjectRef, attached: Vec<Attachment>) {
+        if let Some(known) = self.routes.get_mut(id) {
+            known.share.attached = attached;
+        }
+    }
+
+    /// The parents of a route.
+    pub fn attached(&self, id: &ObjectRef) -> Option<&[Attachment]> {
+        Some(&self.routes.get(id)?.share.attached)
+    }
+
+    /// A route, as it was last read.
+    pub fn known_mut(&mut self, id: &ObjectRef) -> Option<&mut KnownRoute> {
+        self.routes.get_mut(id)
+    }
+
+    /// The places that a route has taken, which are given back.
+    pub fn take_places(&mut self, id: &ObjectRef) -> Taken {
+        let Some(known) = self.routes.get_mut(id) else { return Taken::default() };
+        let places = known.share.taken.places();
+        known.share.taken = known.share.taken.since(places);
+        places
+    }
+
+    /// Whether a route names a backend.
+    pub fn names(&self, route: &ObjectRef, backend: &BackendId) -> bool {
+        self.compiled(route).is_some_and(|compiled| compiled.backends.contains_key(backend))
+    }
+
+    /// The routes that look at one of these Services, which is another one than it was then.
+    pub fn readers_of_changed(
+        &self,
+        world: &World,
+        services: &BTreeSet<Key>,
+    ) -> BTreeSet<ObjectRef> {
+        let of_one = |service| {
+            let is_other = move |route: &&ObjectRef| {
+                let then = self.compiled(route).and_then(|compiled| compiled.services.get(service));
+                then.is_some_and(|then| then.as_ref() != world.services.get(service))
+            };
+            self.readers.services.by(service).filter(is_other)
+        };
+        services.iter().flat_map(of_one).cloned().collect()
+    }
+
     /// Whether the rules of a route are known.
     pub fn has_rules_of(&self, id: &ObjectRef) -> bool {
         self.routes.get(id).is_some_and(|known| !known.is_bare)
@@ -275,7 +375,7 @@ impl Memo {
         self.routes.get(id).map(|known| &known.compiled)
     }
 
-    /// What a host came to, if nothing has changed that its rules depend on. Takes the same of the room again.
+    /// A host, if nothing has changed that its rules depend on. Takes the same of the room again.
     pub fn take_host(
         &mut self,
         now: &HostInput<'_>,
@@ -283,9 +383,10 @@ impl Memo {
         room: &mut Room,
     ) -> Option<KnownHost> {
         let known = self.hosts.remove(now.at)?;
-        let is_known = is_same(&known.ranked, now.ranked)
+        let is_known = !known.is_stale
+            && is_same(&known.routes, &now.routes)
             && !beside.touched.contains(&now.at.host)
-            && known.parents == *now.parents
+            && known.parents == now.parents
             && known.listener == now.listener
             && known.owner == (beside.owner)(&now.at.host)
             && room.meets_again(&known.meeting);
@@ -296,6 +397,65 @@ impl Memo {
     pub fn put_host(&mut self, at: ListenerHost, known: KnownHost) {
         self.hosts.insert(at, known);
     }
+
+    /// Whether a host is known.
+    pub fn has_host(&self, at: &ListenerHost) -> bool {
+        self.hosts.contains_key(at)
+    }
+
+    /// Has a host put together again.
+    pub fn make_stale(&mut self, at: &ListenerHost) {
+        self.hosts.entry(at.clone()).or_default().is_stale = true;
+    }
+
+    /// Adds routes to a host, which has to be put together then.
+    pub fn add_to_host(&mut self, at: &ListenerHost, routes: Ranked) {
+        let known = self.hosts.entry(at.clone()).or_default();
+        for (rank, routes) in routes {
+            known.routes.entry(rank).or_default().extend(routes);
+        }
+    }
+
+    /// Takes a route from a host, which has to be put together then.
+    pub fn take_from_host(&mut self, spot: &SharedSpot, age: &Age) {
+        let Some(known) = self.hosts.get_mut(&spot.at) else { return };
+        let Some(routes) = known.routes.get_mut(&spot.rank) else { return };
+        routes.remove(age);
+        if routes.is_empty() {
+            known.routes.remove(&spot.rank);
+        }
+    }
+
+    /// Gives back what namespaces took where routes met on a host.
+    pub fn give_back_meeting(&mut self, at: &ListenerHost, room: &mut Room) {
+        if let Some(known) = self.hosts.get_mut(at) {
+            room.forget_meeting(&std::mem::take(&mut known.meeting));
+        }
+    }
+
+    /// Takes a host's routes, to put it together again; answers also those that were not served there.
+    pub fn take_routes_of(&mut self, at: &ListenerHost) -> (Ranked, BTreeSet<ObjectRef>) {
+        let known = self.hosts.remove(at).unwrap_or_default();
+        (known.routes, known.refused.into_keys().collect())
+    }
+
+    /// The hosts where a route is not served, each with the reason.
+    pub fn refused_hosts(&self, id: &ObjectRef) -> BTreeMap<ListenerHost, String> {
+        let spots = self.routes.get(id).into_iter().flat_map(|known| &known.share.spots);
+        let all = spots.filter_map(|spot| {
+            let why = self.hosts.get(&spot.at)?.refused.get(id)?;
+            Some((spot.at.clone(), why.clone()))
+        });
+        all.collect()
+    }
+
+    /// Has what is left of these hosts removed: all others were taken. `now`: what is built.
+    pub fn forget_hosts(&mut self, now: &mut Memo, built: &mut Built) {
+        for at in std::mem::take(&mut self.hosts).into_keys() {
+            now.leads.forget(Some(&at));
+            built.hosts.insert(at, None);
+        }
+    }
 }
 
 /// What the rules of a host depend on, beside its Ingresses.
@@ -303,11 +463,11 @@ pub struct HostInput<'i> {
     /// The host.
     pub at: &'i ListenerHost,
     /// Its routes.
-    pub ranked: &'i Ranked,
+    pub routes: Ranked,
     /// The namespaces of its routes on any port, each with that of a Gateway that they have attached to.
-    pub parents: &'i BTreeSet<(Name, Name)>,
-    /// The listener of HTTPS that has it.
-    pub listener: Option<HttpsListener>,
+    pub parents: BTreeSet<(Name, Name)>,
+    /// The listener of HTTPS that has it, and its namespace.
+    pub listener: Option<(HttpsListener, Name)>,
 }
 
 /// A listener of HTTPS.
@@ -320,12 +480,11 @@ pub struct HttpsListener {
 }
 
 impl HostInput<'_> {
-    /// The host with what it came to.
-    pub fn known(&self, beside: &Beside<'_>, meeting: Meeting, outcome: Outcome) -> KnownHost {
-        let owner = (beside.owner)(&self.at.host);
-        let (ranked, parents) = (self.ranked.clone(), self.parents.clone());
-        let listener = self.listener.clone();
-        KnownHost { ranked, parents, listener, owner, meeting, outcome }
+    /// The host that was put together of it.
+    pub fn known(self, beside: &Beside<'_>, meeting: Meeting, refused: Refused) -> KnownHost {
+        let HostInput { at, routes, parents, listener } = self;
+        let owner = (beside.owner)(&at.host);
+        KnownHost { routes, parents, listener, owner, meeting, refused, is_stale: false }
     }
 }
 
@@ -365,6 +524,7 @@ impl KnownRoute {
             filter_bytes,
             lacks_room: false,
             is_bare: false,
+            share: Share::default(),
         }
     }
 
@@ -392,6 +552,11 @@ impl KnownRoute {
             redirects: self.has_redirects.then_some((listener.is_https(), listener.spec.port)),
             identity: listener.identity.clone().filter(|_| self.has_tls),
         }
+    }
+
+    /// Its creation, its name and its kind.
+    pub fn age(&self, id: &ObjectRef) -> Age {
+        (self.route.meta.created, id.key.clone(), id.kind)
     }
 
     /// How many rules it has wherever it is served.

@@ -2,7 +2,7 @@
 
 mod well_known;
 
-use super::memo::Outcome;
+use super::memo::{Outcome, ParentsOfHost};
 use super::rank::{self, Age, Ranked};
 use super::served::Candidate;
 use super::state::seen_port;
@@ -33,7 +33,7 @@ pub struct Place<'p> {
     /// The host.
     pub at: &'p ListenerHost,
     /// The namespaces of its routes on any port, each with that of a Gateway that they have attached to.
-    pub parents: &'p BTreeSet<(Name, Name)>,
+    pub parents: &'p ParentsOfHost,
     /// The oldest route that has written this host name, or else the oldest route.
     pub eldest: Option<&'p Age>,
 }
@@ -41,7 +41,7 @@ pub struct Place<'p> {
 impl Place<'_> {
     /// Whether the Gateways of a namespace obtain certificates for the host: its owner has attached a route there.
     fn certifies(&self, owner: &str, namespace: &str) -> bool {
-        let mut all = self.parents.iter();
+        let mut all = self.parents.keys();
         all.any(|(route, gateway)| route.as_str() == owner && gateway.as_str() == namespace)
     }
 }

@@ -74,13 +74,18 @@ impl Ask {
         Ask { filter_bytes: route.spec.count_filter_bytes(), policies }
     }
 
+    /// Whether it names Policies.
+    pub fn names_policies(&self) -> bool {
+        !self.policies.is_empty()
+    }
+
     /// The names of its Policies.
     fn policies(&self) -> impl Iterator<Item = &String> {
         self.policies.keys()
     }
 
     /// The bytes of its filters and Policies at a listener.
-    fn bytes(&self, named: &Named) -> usize {
+    pub fn bytes(&self, named: &Named) -> usize {
         let of = |key: &Key| self.policies.get(key.name.as_str()).copied().unwrap_or_default();
         let policies = named
             .iter()

@@ -1,12 +1,13 @@
 //! Which hosts routes would have, for reviews of objects that are about to be stored.
 
+use super::claims::named;
 use super::isolation::Listeners;
 use super::left::Left;
 use super::protocol::Protocol;
 use super::room::Room;
 use super::route::{Asked, asked};
 use super::state::{GatewayState, Gateways, Home, ListenerState};
-use super::{Built, Rank, attach, gateways, intersection, listener, named, specificity, spots};
+use super::{Built, Rank, attach, gateways, intersection, listener, specificity, spots};
 use crate::Options;
 use oxigress_core::model::{HostPattern, ListenerHost, SessionPlace};
 use oxigress_objects::gateway::{HttpRouteRule, Listener, ListenerSet, ParentRef, Route};

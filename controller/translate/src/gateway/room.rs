@@ -19,14 +19,53 @@ const MAX_PLACES: usize = 100_000;
 /// So many labels of a host name count as one place more: a less specific listener is looked for at each.
 const LABELS_OF_PLACE: usize = 8;
 
-/// Rules and comparisons of a namespace.
-type Met = [usize; 2];
+/// What a namespace, or one of its routes, has taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Taken {
+    places: usize,
+    rules: usize,
+    read: usize,
+    filters: usize,
+    comparisons: usize,
+}
+
+impl Taken {
+    /// What was taken since.
+    pub fn since(self, before: Taken) -> Taken {
+        Taken {
+            places: self.places - before.places,
+            rules: self.rules - before.rules,
+            read: self.read - before.read,
+            filters: self.filters - before.filters,
+            comparisons: self.comparisons - before.comparisons,
+        }
+    }
+
+    /// The places alone.
+    pub fn places(self) -> Taken {
+        Taken { places: self.places, ..Taken::default() }
+    }
+
+    /// Both together.
+    pub fn and(mut self, other: Taken) -> Taken {
+        self.add(other);
+        self
+    }
+
+    fn add(&mut self, other: Taken) {
+        self.places += other.places;
+        self.rules += other.rules;
+        self.read += other.read;
+        self.filters += other.filters;
+        self.comparisons += other.comparisons;
+    }
+}
 
 /// What namespaces had taken before and after the routes of a host met.
 #[derive(Default)]
 pub struct Meeting {
-    before: BTreeMap<Name, Met>,
-    after: BTreeMap<Name, Met>,
+    before: BTreeMap<Name, Taken>,
+    after: BTreeMap<Name, Taken>,
     /// The routes for which there was no room.
     left_out: BTreeSet<ObjectRef>,
 }
@@ -34,11 +73,9 @@ pub struct Meeting {
 /// What the routes of each namespace have taken.
 #[derive(Default)]
 pub struct Room {
-    places: BTreeMap<Name, usize>,
-    rules: BTreeMap<Name, usize>,
-    read: BTreeMap<Name, usize>,
-    filters: BTreeMap<Name, usize>,
-    comparisons: BTreeMap<Name, usize>,
+    taken: BTreeMap<Name, Taken>,
+    /// Namespaces that asked for more than they may have.
+    full: BTreeSet<Name>,
     /// Routes for which their namespaces had no room.
     left_out: BTreeSet<ObjectRef>,
 }
@@ -46,78 +83,108 @@ pub struct Room {
 impl Room {
     /// Whether the namespace of a route may ask for so many more places. If not, [`no_places`] is said to its parents.
     pub fn has_places(&mut self, route: &Key, count: usize) -> bool {
-        let all = self.places.entry(route.namespace.clone()).or_default();
-        take(all, count, MAX_PLACES)
+        self.take(route, |all| (&mut all.places, count, MAX_PLACES))
     }
 
     /// How many places were asked for, of all namespaces.
     pub fn places(&self) -> usize {
-        self.places.values().sum()
+        self.taken.values().map(|taken| taken.places).sum()
     }
 
     /// Whether the namespace of a route may have so many more rules.
     pub fn has_rules(&mut self, key: &Key, kind: Kind, count: usize) -> bool {
-        let all = self.rules.entry(key.namespace.clone()).or_default();
-        take(all, count, MAX_RULES) || self.leave_out(key, kind)
+        self.take(key, |all| (&mut all.rules, count, MAX_RULES)) || self.leave_out(key, kind)
     }
 
     /// Whether the namespace of a route may have its rules read, whatever comes of them.
     pub fn has_reading(&mut self, id: &ObjectRef, route: &Route) -> bool {
-        let all = self.read.entry(id.key.namespace.clone()).or_default();
-        take(all, route.spec.count_rules(), MAX_RULES) || self.leave_out(&id.key, id.kind)
+        let count = route.spec.count_rules();
+        let has_room = self.take(&id.key, |all| (&mut all.read, count, MAX_RULES));
+        has_room || self.leave_out(&id.key, id.kind)
     }
 
     /// Whether the namespace of a route may have so many more bytes of filters.
     pub fn has_filters(&mut self, key: &Key, kind: Kind, bytes: usize) -> bool {
-        let all = self.filters.entry(key.namespace.clone()).or_default();
-        take(all, bytes, MAX_FILTER_BYTES) || self.leave_out(key, kind)
+        let has_room = self.take(key, |all| (&mut all.filters, bytes, MAX_FILTER_BYTES));
+        has_room || self.leave_out(key, kind)
     }
 
     /// Whether a rule of the route may be compared with so many more of other routes.
     pub fn has_comparisons(&mut self, key: &Key, kind: Kind, count: usize) -> bool {
-        let all = self.comparisons.entry(key.namespace.clone()).or_default();
-        take(all, count, MAX_COMPARISONS) || self.leave_out(key, kind)
+        let has_room = self.take(key, |all| (&mut all.comparisons, count, MAX_COMPARISONS));
+        has_room || self.leave_out(key, kind)
+    }
+
+    /// What a namespace has taken.
+    pub fn of(&self, namespace: &Name) -> Taken {
+        self.taken.get(namespace).copied().unwrap_or_default()
+    }
+
+    /// Whether a namespace asked for more than it may have. Then it counts in which order its routes are read.
+    pub fn is_full(&self, namespace: &Name) -> bool {
+        self.full.contains(namespace)
+    }
+
+    /// Takes back what a route took that is read again or gone.
+    pub fn give_back(&mut self, namespace: &Name, taken: Taken) {
+        let Some(all) = self.taken.get_mut(namespace) else { return };
+        *all = all.since(taken);
+        if *all == Taken::default() {
+            self.taken.remove(namespace);
+        }
     }
 
     /// Begins a host where routes of these namespaces meet.
     pub fn begin_meeting<'n>(&self, namespaces: impl Iterator<Item = &'n Name>) -> Meeting {
-        let before = namespaces.map(|name| (name.clone(), self.met(name))).collect();
+        let before = namespaces.map(|name| (name.clone(), self.of(name))).collect();
         Meeting { before, ..Meeting::default() }
     }
 
     /// Ends it; `left_out`: the routes for which there was no room.
     pub fn end_meeting(&self, meeting: &mut Meeting, left_out: BTreeSet<ObjectRef>) {
-        meeting.after = meeting.before.keys().map(|name| (name.clone(), self.met(name))).collect();
+        meeting.after = meeting.before.keys().map(|name| (name.clone(), self.of(name))).collect();
         meeting.left_out = left_out;
     }
 
     /// Takes for a host what it took before, if that comes to the same; else nothing.
     pub fn meets_again(&mut self, meeting: &Meeting) -> bool {
-        let Meeting { before, after, left_out } = meeting;
-        let now: BTreeMap<Name, Met> =
-            before.keys().map(|name| (name.clone(), self.met(name))).collect();
-        let taken = |name: &Name| {
-            let (before, after) = (before.get(name)?, after.get(name)?);
-            Some([after[0] - before[0], after[1] - before[1]])
+        let Meeting { before, left_out, .. } = meeting;
+        let met = |taken: Taken| [taken.rules, taken.comparisons];
+        let is_same = before.iter().all(|(name, had)| met(self.of(name)) == met(*had));
+        let fits = |(name, taken): (&Name, Taken)| {
+            let [rules, comparisons] = met(self.of(name));
+            rules + taken.rules <= MAX_RULES && comparisons + taken.comparisons <= MAX_COMPARISONS
         };
-        let fits = |(name, met): (&Name, &Met)| {
-            let taken = taken(name).unwrap_or_default();
-            met[0] + taken[0] <= MAX_RULES && met[1] + taken[1] <= MAX_COMPARISONS
-        };
-        if now != *before && (!left_out.is_empty() || !now.iter().all(fits)) {
+        if !is_same && (!left_out.is_empty() || !meeting.taken().all(fits)) {
             return false;
         }
-        for name in before.keys() {
-            let [rules, comparisons] = taken(name).unwrap_or_default();
-            *self.rules.entry(name.clone()).or_default() += rules;
-            *self.comparisons.entry(name.clone()).or_default() += comparisons;
+        for (name, taken) in meeting.taken() {
+            self.taken.entry(name.clone()).or_default().add(taken);
         }
-        self.left_out.extend(left_out.iter().cloned());
+        for route in left_out {
+            self.leave_out(&route.key, route.kind);
+            self.full.insert(route.key.namespace.clone());
+        }
         true
     }
 
-    fn met(&self, namespace: &Name) -> Met {
-        [&self.rules, &self.comparisons].map(|all| all.get(namespace).copied().unwrap_or_default())
+    /// Takes back what a host took where routes met.
+    pub fn forget_meeting(&mut self, meeting: &Meeting) {
+        meeting.taken().for_each(|(name, taken)| self.give_back(name, taken));
+    }
+
+    fn take(
+        &mut self,
+        route: &Key,
+        part: impl FnOnce(&mut Taken) -> (&mut usize, usize, usize),
+    ) -> bool {
+        let (all, count, most) = part(self.taken.entry(route.namespace.clone()).or_default());
+        let has_room = all.saturating_add(count) <= most;
+        *all += if has_room { count } else { 0 };
+        if !has_room {
+            self.full.insert(route.namespace.clone());
+        }
+        has_room
     }
 
     fn leave_out(&mut self, key: &Key, kind: Kind) -> bool {
@@ -126,14 +193,23 @@ impl Room {
     }
 
     /// What there is to say to the routes that are not served as a whole.
-    pub fn notes(self) -> impl Iterator<Item = (ObjectRef, Note)> {
+    pub fn notes(&self) -> impl Iterator<Item = (ObjectRef, Note)> {
         let message = format!(
             "the routes of a namespace have at most {MAX_RULES} rules, each counted once for every host, match and backend, \
              and again where it meets conditions of a more specific host name, and filters of {} MiB: this one is not served \
              where it would exceed that: use fewer of them",
             MAX_FILTER_BYTES >> 20
         );
-        self.left_out.into_iter().map(move |route| (route, Note::rejected(message.clone())))
+        let all = self.left_out.iter().cloned();
+        all.map(move |route| (route, Note::rejected(message.clone())))
+    }
+}
+
+impl Meeting {
+    /// What each namespace took.
+    fn taken(&self) -> impl Iterator<Item = (&Name, Taken)> {
+        let both = self.before.iter().zip(self.after.values());
+        both.map(|((name, before), after)| (name, after.since(*before)))
     }
 }
 
@@ -155,12 +231,6 @@ pub fn no_places() -> String {
          route's hostnames, more for names of many labels, and four for each parent: name one listener in sectionName, or use \
          fewer parents or hostnames"
     )
-}
-
-fn take(all: &mut usize, count: usize, most: usize) -> bool {
-    let has_room = all.saturating_add(count) <= most;
-    *all += if has_room { count } else { 0 };
-    has_room
 }
 
 #[cfg(test)]
@@ -185,10 +255,10 @@ mod tests {
         let mut room = Room::default();
         met(&mut room, 5);
         assert!(room.meets_again(&meeting));
-        assert_eq!(room.met(&name), [0, 15]);
+        assert_eq!(room.of(&name).comparisons, 15);
         met(&mut room, MAX_COMPARISONS - 20);
         assert!(!room.meets_again(&meeting), "5 are left");
-        assert_eq!(room.met(&name), [0, MAX_COMPARISONS - 5]);
+        assert_eq!(room.of(&name).comparisons, MAX_COMPARISONS - 5);
         // What found no room comes to the same only from the same.
         let short = met(&mut room, 6);
         assert!(!Room::default().meets_again(&short));

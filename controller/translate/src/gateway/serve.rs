@@ -1,25 +1,26 @@
 //! What is served where: the rules of one host on one port, those of routes by age, with those of the host's Ingresses.
 
 use super::attach::Attachment;
-use super::conflict::{self, Refused};
+use super::conflict::{self, Refused, RefusedHosts};
 use super::host::{Wildcards, specificity};
 use super::isolation::Listeners;
-use super::memo::{HostInput, HttpsListener, KnownRoute, Memo, Outcome};
+use super::memo::{
+    HostInput, HttpsListener, KnownHost, KnownRoute, Memo, Outcome, SharedSpot, Totals,
+};
 use super::merge::{self, Place};
 use super::rank::{self, Flat, Ranked};
-use super::room::{Meeting, Room};
 use super::sessions::Sessions;
 use super::spots::{Spot, spots};
 use super::state::{GatewayState, Gateways, ListenerState};
 use super::work::{self, Step};
-use super::{Beside, Built, Shown};
+use super::{Beside, Built, PlaceOwner, Shown};
 use crate::Options;
 use crate::host::certificate;
 use crate::host::owner::HostOwnership;
-use crate::ingress::urls;
 use oxigress_core::model::policy::{Policies, PolicyId, TlsPolicy};
-use oxigress_core::model::{BackendId, HostPattern, ListenerHost, Server, SessionRoute};
+use oxigress_core::model::{BackendId, ListenerHost, Server};
 use oxigress_objects::gateway::Route;
+use oxigress_objects::verdict::Note;
 use oxigress_objects::{Key, Kind, Name, ObjectRef, World};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,78 +29,104 @@ use std::sync::Arc;
 /// What is served where, while routes are added.
 #[derive(Default)]
 pub struct Serving {
-    hosts: BTreeMap<ListenerHost, Ranked>,
-    /// The namespaces of a host's routes, each with that of a Gateway by which they are served on any port.
-    parents: BTreeMap<HostPattern, BTreeSet<(Name, Name)>>,
+    /// The hosts of listeners, and those of the routes that were added.
+    pub hosts: BTreeMap<ListenerHost, Ranked>,
+    /// The policies of targets of sessions.
     policies: BTreeMap<PolicyId, Arc<Policies>>,
     /// Backends with affinity, with the hosts and paths that give out their cookies.
     sticky: BTreeMap<BackendId, BTreeMap<String, BTreeSet<String>>>,
     sessions: Sessions,
-    /// The hosts where a route is not served, since others are.
-    refused: Refused,
     /// The listeners of HTTPS, what their clients have to show, and the namespaces that say so.
     https: BTreeMap<ListenerHost, (Option<TlsPolicy>, Name)>,
-    /// How much the routes of each namespace have taken.
-    pub room: Room,
+    /// What all routes have in common.
+    pub totals: Totals,
+}
+
+/// What all that is built is of: the objects, and the servers of Ingresses beside them.
+#[derive(Clone, Copy)]
+pub struct Site<'a> {
+    /// The objects.
+    pub world: &'a World,
+    /// What flags say.
+    pub options: &'a Options,
+    /// The servers of Ingresses.
+    pub beside: &'a Beside<'a>,
+}
+
+/// A host that was put together.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Merged {
+    /// Its rules at each of its places.
+    pub servers: Vec<(ListenerHost, Server)>,
+    /// The policies that they name.
+    pub policies: BTreeMap<PolicyId, Arc<Policies>>,
+    /// What there is to say about objects.
+    pub notes: Vec<(ObjectRef, Note)>,
+    /// Whose it is.
+    pub owner: Option<PlaceOwner>,
 }
 
 impl Serving {
-    /// Adds the rules of a route where it is attached.
+    /// Where routes are added to others, of which these are the totals.
+    pub fn of(totals: Totals) -> Self {
+        Serving { totals, ..Serving::default() }
+    }
+
+    /// Adds the rules of a route where it is attached; answers the hosts where it is served.
     pub fn add(
         &mut self,
         options: &Options,
         (id, route): (&ObjectRef, &Route),
-        attached: &[Attachment<'_>],
+        attached: &[Attachment],
         known: &mut KnownRoute,
         by: (&Gateways<'_>, &Listeners),
-    ) {
+    ) -> Vec<SharedSpot> {
         if !id.kind.is_of_requests() {
-            let with = (&mut self.room, &mut self.policies);
+            let with = (&mut self.totals.room, &mut self.policies);
             let spots = spots(attached, by);
-            return self.sessions.add(options, (id, route), spots, known, with);
+            self.sessions.add(options, (id, route), spots, known, with);
+            return Vec::new();
         }
         let ObjectRef { kind, key } = id;
-        let (mut served, mut made) = (BTreeSet::new(), None);
+        let (mut served, mut made, mut all) = (BTreeSet::new(), None, Vec::new());
         for Spot { listener, at, name, .. } in spots(attached, by) {
             let rank = Reverse(specificity(name));
             if !served.insert((at.clone(), rank)) {
                 continue;
             }
             // A host without rules is one, too: it leaves its requests to no less specific one.
-            if !self.room.has_rules(key, *kind, known.count().max(1)) {
+            if !self.totals.room.has_rules(key, *kind, known.count().max(1)) {
                 known.lacks_room = true;
                 continue;
             }
             // Nothing is made of a route before there is room for it.
             let rules = match made.take().filter(|(by, _)| std::ptr::eq(*by, listener)) {
                 Some((_, rules)) => rules,
-                None if !self.room.has_filters(key, *kind, known.bytes_at(listener)) => {
+                None if !self.totals.room.has_filters(key, *kind, known.bytes_at(listener)) => {
                     known.lacks_room = true;
                     continue;
                 }
-                None => {
-                    let rules = known.served_at(key, listener);
-                    self.policies.extend(rules.policies.clone());
-                    rules
-                }
+                None => known.served_at(key, listener),
             };
             for (backend, path) in &rules.sticky {
                 let hosts = self.sticky.entry(backend.clone()).or_default();
                 hosts.entry(at.host.to_string()).or_default().insert(path.clone());
             }
             made = Some((listener, rules.clone()));
-            let parents = self.parents.entry(at.host.clone()).or_default();
-            parents.insert((key.namespace.clone(), listener.home.key.namespace.clone()));
+            let spot = SharedSpot { at, rank, by: listener.home.key.namespace.clone() };
+            self.totals.parents.add(&key.namespace, &spot);
             let age = (route.meta.created, key.clone(), *kind);
-            let routes = self.hosts.entry(at).or_default();
+            let routes = self.hosts.entry(spot.at.clone()).or_default();
             routes.entry(rank).or_default().insert(age, rules);
+            all.push(spot);
         }
         known.forget_unused();
+        all
     }
 
     /// Adds the hosts of listeners, also where no route serves them, and their certificates: of several that of the object that
     /// comes first.
-    fn add_listeners(&mut self, gateways: &Gateways<'_>, built: &mut Built) {
+    pub fn add_listeners(&mut self, gateways: &Gateways<'_>, built: &mut Built) {
         let of_one = |state| {
             let all = GatewayState::standing(state);
             all.map(move |listener| (listener, state))
@@ -127,52 +154,40 @@ impl Serving {
 
     /// Puts the servers together; answers which routes are not served where.
     pub fn finish(
-        mut self,
-        world: &World,
-        options: &Options,
-        beside: &Beside<'_>,
+        &mut self,
+        site: Site<'_>,
         (gateways, listeners): (&Gateways<'_>, &Listeners),
         (old, memo): (&mut Memo, &mut Memo),
         built: &mut Built,
-    ) -> Refused {
+    ) -> RefusedHosts {
         self.add_listeners(gateways, built);
-        let (mut named, mut used) = (BTreeMap::new(), BTreeSet::new());
-        let mut keep = |outcome: &Outcome, places: &[ListenerHost], built: &mut Built| {
-            built.note_owner(places, outcome.owner.as_ref());
-            built.notes.extend(outcome.notes.iter().cloned());
-            named.extend(outcome.named.iter().map(|(id, by)| (id.clone(), by.clone())));
-            used.extend(outcome.used_backends.iter().cloned());
-        };
-        let parents = std::mem::take(&mut self.parents);
-        for (at, mut ranked) in std::mem::take(&mut self.hosts) {
-            let none = BTreeSet::new();
-            let parents = parents.get(&at.host).unwrap_or(&none);
-            conflict::separate(options, beside, (&at, parents), &mut ranked, &mut self.refused);
-            let places: Vec<_> = one_label(&at, beside).into_iter().chain([at.clone()]).collect();
-            let listener = self.https_listener(&at, listeners).filter(|(of, home)| {
-                let place = (&at, parents, home);
-                let refused = &mut self.refused;
-                of.clients.is_none()
-                    || !conflict::leave_to_ingress(options, beside, place, &mut ranked, refused)
-            });
-            let listener = listener.map(|(of, _)| of);
-            let input = HostInput { at: &at, ranked: &ranked, parents, listener };
-            if let Some(known) = old.take_host(&input, beside, &mut self.room) {
-                keep(&known.outcome, &places, built);
-                built.servers.extend(places.into_iter().map(|at| (at, None)));
-                memo.put_host(at, known);
-                continue;
+        let mut refused = RefusedHosts::new();
+        for (at, routes) in std::mem::take(&mut self.hosts) {
+            let input = self.input(&at, routes, listeners);
+            let known = match old.take_host(&input, site.beside, &mut self.totals.room) {
+                Some(known) => known,
+                None => {
+                    let (known, merged) = self.merge(site, input, memo);
+                    built.hosts.insert(at.clone(), Some(merged));
+                    known
+                }
+            };
+            for (route, why) in known.refused() {
+                refused.entry(route.clone()).or_default().insert(at.clone(), why.clone());
             }
-            let (outcome, meeting) = self.merge(world, options, beside, (&input, &places), built);
-            keep(&outcome, &places, built);
-            let known = input.known(beside, meeting, outcome);
             memo.put_host(at, known);
         }
-        let mut refused = std::mem::take(&mut self.refused);
+        old.forget_hosts(memo, built);
         let sessions = std::mem::take(&mut self.sessions);
-        sessions.finish(options, beside, (gateways, listeners), &mut refused, built);
-        note_sessions(built.sessions.values(), &mut named, &mut used);
-        self.keep_named(&named, used, built);
+        sessions.finish(site.options, site.beside, (gateways, listeners), &mut refused, built);
+        self.lead_sessions(memo, built);
+        built.notes.extend(self.totals.room.notes());
+        built.backends.retain(|id, _| memo.leads.has(id));
+        for (id, locations) in std::mem::take(&mut self.sticky) {
+            if let Some(backend) = built.backends.get_mut(&id) {
+                backend.locations = locations;
+            }
+        }
         refused
     }
 
@@ -188,78 +203,87 @@ impl Serving {
         Some((HttpsListener { at, clients }, home))
     }
 
+    /// What the rules of a host are put together of.
+    pub fn input<'i>(
+        &self,
+        at: &'i ListenerHost,
+        routes: Ranked,
+        listeners: &Listeners,
+    ) -> HostInput<'i> {
+        let listener = self.https_listener(at, listeners);
+        let parents = self.totals.parents.of(&at.host).keys().cloned().collect();
+        HostInput { at, routes, parents, listener }
+    }
+
     /// Puts the rules of a host together, which are the same at each of its places.
-    fn merge(
+    pub fn merge(
         &mut self,
-        world: &World,
-        options: &Options,
-        beside: &Beside<'_>,
-        (input, places): (&HostInput<'_>, &[ListenerHost]),
-        built: &mut Built,
-    ) -> (Outcome, Meeting) {
-        let HostInput { at, ranked, parents, ref listener } = *input;
-        let mut outcome = Outcome::default();
+        Site { world, options, beside }: Site<'_>,
+        input: HostInput<'_>,
+        memo: &mut Memo,
+    ) -> (KnownHost, Merged) {
+        let HostInput { at, ref routes, ref listener, .. } = input;
+        let (mut ranked, mut refused) = (routes.clone(), Refused::new());
+        let parents = self.totals.parents.of(&at.host);
+        conflict::separate(options, beside, (at, parents), &mut ranked, &mut refused);
+        let listener = listener.as_ref().filter(|(of, home)| {
+            let place = (at, parents, home);
+            of.clients.is_none()
+                || !conflict::leave_to_ingress(options, beside, place, &mut ranked, &mut refused)
+        });
+        let listener = listener.map(|(of, _)| of);
         let is_shared = options.host_ownership == HostOwnership::Shared;
         let namespaces =
             ranked.values().flat_map(|routes| routes.keys()).map(|age| &age.1.namespace);
-        let mut meeting = self.room.begin_meeting(namespaces.filter(|_| ranked.len() > 1));
+        let mut meeting = self.totals.room.begin_meeting(namespaces.filter(|_| ranked.len() > 1));
         let Flat { routes, notes, left_out } =
-            rank::flatten(&at.host, ranked, is_shared, &mut self.room);
-        self.room.end_meeting(&mut meeting, left_out);
-        outcome.notes = notes;
-        let eldest = rank::eldest(&at.host, ranked);
-        for at in places {
+            rank::flatten(&at.host, &ranked, is_shared, &mut self.totals.room);
+        self.totals.room.end_meeting(&mut meeting, left_out);
+        let mut outcome = Outcome { notes, ..Outcome::default() };
+        let eldest = rank::eldest(&at.host, &ranked);
+        let places = one_label(at, beside).into_iter().chain([at.clone()]);
+        let servers = places.map(|at| {
             work::count(Step::Merged);
-            let place = Place { at, parents, eldest };
+            let place = Place { at: &at, parents, eldest };
             let server = merge::merge(world, options, beside, &place, &routes, &mut outcome);
-            let tls = listener.as_ref().and_then(|of| of.clients.clone()).map(Box::new);
-            let listener = listener.as_ref().map(|of| of.at.clone());
-            let server = Server { listener, tls, ..server };
-            built.servers.insert(at.clone(), Some(server));
-        }
-        (outcome, meeting)
+            let tls = listener.and_then(|of| of.clients.clone()).map(Box::new);
+            let listener = listener.map(|of| of.at.clone());
+            (at, Server { listener, tls, ..server })
+        });
+        let servers = servers.collect();
+        let policies = policies_of(&ranked, &outcome.named);
+        let merged = Merged { servers, policies, notes: outcome.notes, owner: outcome.owner };
+        memo.leads.set(Some(at), outcome.used_backends, &merged.policies, &outcome.named);
+        (input.known(beside, meeting, refused), merged)
     }
 
-    /// Keeps the policies that rules name, and what these and the rules lead to: what no rule leads to needs no endpoints.
-    fn keep_named(
-        mut self,
-        named: &BTreeMap<PolicyId, ObjectRef>,
-        mut used: BTreeSet<BackendId>,
-        built: &mut Built,
-    ) {
-        built.notes.extend(self.room.notes());
-        self.policies.retain(|id, _| named.contains_key(id));
-        for (id, policies) in &self.policies {
-            let Some(route) = named.get(id) else { continue };
-            used.extend(policies.backends().cloned());
-            for url in urls(policies) {
-                built.urls.entry(url.clone()).or_default().insert(route.clone());
+    /// Notes which policies the targets of sessions name, and where they lead.
+    fn lead_sessions(&mut self, memo: &mut Memo, built: &mut Built) {
+        let (mut named, mut used) = (BTreeMap::new(), BTreeSet::new());
+        for route in built.sessions.values() {
+            let key = Key::new(&*route.namespace, route.route.as_str());
+            let by = ObjectRef::new(Kind::TLSRoute, key);
+            for target in &route.targets {
+                used.extend(target.backend.clone());
+                named.extend(target.policies.clone().map(|id| (id, by.clone())));
             }
         }
-        built.backends.retain(|id, _| used.contains(id));
-        for (id, locations) in self.sticky {
-            if let Some(backend) = built.backends.get_mut(&id) {
-                backend.locations = locations;
-            }
-        }
-        built.policies = self.policies;
+        let mut policies = std::mem::take(&mut self.policies);
+        policies.retain(|id, _| named.contains_key(id));
+        memo.leads.set(None, used, &policies, &named);
+        built.session_policies = policies;
     }
 }
 
-/// Notes which policies the targets of sessions name, and where they lead.
-fn note_sessions<'s>(
-    sessions: impl Iterator<Item = &'s SessionRoute>,
-    named: &mut BTreeMap<PolicyId, ObjectRef>,
-    used: &mut BTreeSet<BackendId>,
-) {
-    for route in sessions {
-        let by =
-            || ObjectRef::new(Kind::TLSRoute, Key::new(&*route.namespace, route.route.as_str()));
-        for target in &route.targets {
-            used.extend(target.backend.clone());
-            named.extend(target.policies.clone().map(|id| (id, by())));
-        }
-    }
+/// The policies that rules of a host name.
+fn policies_of(
+    ranked: &Ranked,
+    named: &BTreeMap<PolicyId, ObjectRef>,
+) -> BTreeMap<PolicyId, Arc<Policies>> {
+    let all = ranked.values().filter(|_| !named.is_empty()).flat_map(BTreeMap::values);
+    let all = all.flat_map(|served| &served.policies);
+    let all = all.filter(|(id, _)| named.contains_key(*id));
+    all.map(|(id, policies)| (id.clone(), policies.clone())).collect()
 }
 
 /// Shows hosts that listeners leave to others what would be shown if these listeners were not there: their certificates are for

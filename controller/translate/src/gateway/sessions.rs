@@ -12,10 +12,10 @@ mod kept;
 
 pub use holders::SessionHolders;
 
-use super::conflict::Refused;
+use super::conflict::RefusedHosts;
 use super::host::specificity;
 use super::isolation::Listeners;
-use super::memo::{KnownDecrypted, KnownRoute};
+use super::memo::{KnownDecrypted, KnownRoute, ParentsOfHost};
 use super::merge::{self, Place};
 use super::protocol::Protocol;
 use super::rank::{self, Age, Rank};
@@ -34,7 +34,7 @@ use oxigress_objects::secret::Pair;
 use oxigress_objects::verdict::Note;
 use oxigress_objects::{Key, Kind, ObjectRef};
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The routes that ask for sessions, while they are added.
@@ -118,7 +118,7 @@ impl Sessions {
         options: &Options,
         beside: &Beside<'_>,
         (gateways, listeners): (&Gateways<'_>, &Listeners),
-        refused: &mut Refused,
+        refused: &mut RefusedHosts,
         built: &mut Built,
     ) {
         let (mut wide, mut holders) = (kept::WidePlaces::default(), BTreeMap::new());
@@ -164,6 +164,7 @@ impl Sessions {
             built.sessions.insert(place, route);
         }
         close(options, gateways, built);
+        built.has_wide_sessions = !wide.is_empty();
         wide.keep(options, beside, listeners, built);
         kept::keep_from_ingresses(options, beside, built);
         built.session_holders = SessionHolders::of(&built.sessions, holders);
@@ -187,7 +188,7 @@ fn owner_of(
         all.map(|route| &route.age).min()
     };
     let eldest = ages(true).or_else(|| ages(false));
-    let parents = &BTreeSet::new();
+    let parents = &ParentsOfHost::new();
     merge::owner_of_sessions(options, beside, &Place { at: &asked.at, parents, eldest })
 }
 

@@ -17,13 +17,13 @@ pub struct Spot<'a, 'w> {
 }
 
 /// Whether a route is served anywhere, if there is room.
-pub fn is_anywhere(attached: &[Attachment<'_>], by: (&Gateways<'_>, &Listeners)) -> bool {
+pub fn is_anywhere(attached: &[Attachment], by: (&Gateways<'_>, &Listeners)) -> bool {
     spots(attached, by).next().is_some()
 }
 
 /// The hosts where a route is served, at each of its listeners.
 pub fn spots<'a, 'w>(
-    attached: &'a [Attachment<'w>],
+    attached: &'a [Attachment],
     (gateways, listeners): (&'a Gateways<'w>, &'a Listeners),
 ) -> impl Iterator<Item = Spot<'a, 'w>> {
     let all = attached.iter().flat_map(move |attachment| {

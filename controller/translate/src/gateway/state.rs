@@ -11,7 +11,7 @@ use oxigress_objects::gateway::{Gateway, Listener, ListenerSet};
 use oxigress_objects::gateway_status::Condition;
 use oxigress_objects::secret::Pair;
 use oxigress_objects::{Key, Kind, Name, ObjectRef};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 use std::num::NonZeroU16;
@@ -107,8 +107,8 @@ pub struct ListenerState<'w> {
     pub certificate: Option<CertificateId>,
     /// Kinds of routes that it takes.
     pub kinds: Vec<Kind>,
-    /// The routes that are attached.
-    pub attached: BTreeSet<ObjectRef>,
+    /// How many routes are attached.
+    pub attached: usize,
     /// Whether its selector has a namespace, as far as that was asked.
     pub selected: BTreeMap<Name, bool>,
     /// Why it does not stand.
@@ -166,7 +166,7 @@ impl<'w> ListenerState<'w> {
             port: None,
             certificate: None,
             kinds: Vec::new(),
-            attached: BTreeSet::new(),
+            attached: 0,
             selected: BTreeMap::new(),
             refusal: None,
             conflict: None,

@@ -2,7 +2,7 @@
 
 use super::Built;
 use crate::Options;
-use oxigress_objects::gateway_status::{Condition, Content, Wanted};
+use oxigress_objects::gateway_status::{Condition, Content, ParentStatus, Wanted};
 use oxigress_objects::verdict::Note;
 use oxigress_objects::{Key, Kind, ObjectRef};
 
@@ -81,36 +81,40 @@ pub fn pending() -> Condition {
     Condition::no("Programmed", "Pending", why)
 }
 
-/// Notes what a status is to say, and says the same to whoever reads the log.
+/// Notes what a status is to say.
 pub fn put(kind: Kind, key: &Key, generation: i64, content: Content, built: &mut Built) {
     let object = ObjectRef::new(kind, key.clone());
+    built.statuses.insert(object, Wanted { generation, content });
+}
+
+/// The same for whoever reads the log: what a status says that is not as it should be.
+pub fn notes(content: &Content) -> Vec<Note> {
     let about = |place: &str, conditions: &[Condition]| {
         let bad = conditions.iter().filter(|condition| {
             condition.holds == matches!(condition.name, "Conflicted" | "PartiallyInvalid")
         });
-        bad.map(|condition| {
+        let notes = bad.map(|condition| {
             let Condition { name, reason, message, .. } = condition;
             let not = if condition.holds { "" } else { "not " };
-            (object.clone(), Note::rejected(format!("{place}{not}{name}, {reason}: {message}")))
-        })
-        .collect::<Vec<_>>()
+            Note::rejected(format!("{place}{not}{name}, {reason}: {message}"))
+        });
+        notes.collect::<Vec<_>>()
     };
-    match &content {
-        Content::Class { conditions, .. } => built.notes.extend(about("", conditions)),
+    match content {
+        Content::Class { conditions, .. } => about("", conditions),
         Content::Gateway { conditions, listeners, .. }
         | Content::ListenerSet { conditions, listeners } => {
-            built.notes.extend(about("", conditions));
+            let mut notes = about("", conditions);
             for listener in listeners {
-                let place = format!("listener {}: ", listener.name);
-                built.notes.extend(about(&place, &listener.conditions));
+                notes.extend(about(&format!("listener {}: ", listener.name), &listener.conditions));
             }
+            notes
         }
         Content::Route { parents, .. } | Content::Policy { ancestors: parents, .. } => {
-            for parent in parents {
-                let place = format!("parent {}: ", parent.parent.name);
-                built.notes.extend(about(&place, &parent.conditions));
-            }
+            let of_one = |one: &ParentStatus| {
+                about(&format!("parent {}: ", one.parent.name), &one.conditions)
+            };
+            parents.iter().flat_map(of_one).collect()
         }
     }
-    built.statuses.insert(object, Wanted { generation, content });
 }

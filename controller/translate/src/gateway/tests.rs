@@ -1,6 +1,7 @@
 //! What many routes cost, and what one namespace may ask of every rebuild.
 
 mod beyond;
+mod edits;
 mod filters;
 mod guests;
 mod https;
@@ -188,11 +189,11 @@ fn what_a_route_asks_for_is_counted_before_it_is_multiplied() {
     let many = |n: i64| http_route(("evil", &format!("r{n}")), n, 16, &names, &json!([{}]));
     let other = http_route(("other", "r"), 99, 1, &names[..1], &json!([{}]));
     bench.see((0..10).map(many).chain([other]));
-    // Once for whose a host is, and once for who is served there; and of the changed routes without room, once for which hosts they
-    // would have.
+    // Once for whose a host is, and once for who is served there, after what was tried with these routes alone; and of the changed
+    // routes without room, once for which hosts they would have.
     let places = work::take(Step::Place);
     let unserved = 4 * 16 * 64 * 16;
-    assert!((150_000..=2 * (100_000 + 64) + unserved).contains(&places), "{places}");
+    assert!((150_000..=3 * (100_000 + 64) + unserved).contains(&places), "{places}");
     assert!(bench.route("evil", "r5").holds, "16 times 64 times 16, six times");
     assert!(bench.route("other", "r").holds);
     let refused = bench.route("evil", "r6");
@@ -246,7 +247,7 @@ fn a_selector_is_asked_once_for_all_routes_of_a_namespace() {
     let route = |n: i64| http_route(("a", &format!("r{n}")), n, 1, &names, &json!([{}]));
     bench.see((0..100).map(route));
     assert!(bench.route("a", "r0").holds && bench.route("a", "r99").holds);
-    assert_eq!(work::take(Step::Selector), 2 * 64);
+    assert_eq!(work::take(Step::Selector), 64);
 }
 
 #[test]

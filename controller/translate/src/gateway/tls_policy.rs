@@ -223,6 +223,11 @@ impl<'w> TlsPolicies<'w> {
         }
     }
 
+    /// Whether one is about a Service.
+    pub fn concern(&self, service: &Key) -> bool {
+        self.winners.contains_key(service)
+    }
+
     /// Notes that Services are served by Gateways, whatever number of policies names them: [`Self::finish`] looks at these once.
     pub fn note_served<'s>(
         &mut self,

@@ -5,6 +5,8 @@
 pub enum Step {
     /// All that is served of the Gateway API is built.
     Built,
+    /// What some routes touch is built again.
+    Edited,
     /// A host name of a route is compared with a listener's.
     Place,
     /// A selector of a listener is asked about a namespace.
@@ -41,7 +43,7 @@ pub enum Step {
 
 #[cfg(test)]
 thread_local! {
-    static WORK: std::cell::Cell<[usize; 17]> = const { std::cell::Cell::new([0; 17]) };
+    static WORK: std::cell::Cell<[usize; 18]> = const { std::cell::Cell::new([0; 18]) };
 }
 
 /// Notes one step.

@@ -236,6 +236,27 @@ pub fn policy() -> impl Strategy<Value = Object> {
     })
 }
 
+/// A route of requests, or that it is gone.
+pub fn request_route() -> impl Strategy<Value = Seen> {
+    let of_kind = prop_oneof![
+        3 => (Just(Kind::HTTPRoute), option::weighted(0.8, route().boxed())),
+        1 => (Just(Kind::GRPCRoute), option::weighted(0.8, grpc_route().boxed())),
+    ];
+    let at = (select(&NAMESPACES[..]), select(&NAMES[..]));
+    (at, of_kind).prop_map(|((namespace, name), (kind, object))| {
+        (ObjectRef::new(kind, Key::new(namespace, name)), object)
+    })
+}
+
+/// A Gateway of the class of [`our_class`].
+pub fn our_gateway() -> impl Strategy<Value = Seen> {
+    (select(&NAMESPACES[..]), select(&NAMES[..2]), gateway()).prop_map(
+        |(namespace, name, object)| {
+            (ObjectRef::new(Kind::Gateway, Key::new(namespace, name)), Some(object))
+        },
+    )
+}
+
 /// An object, or that it is gone.
 pub fn seen() -> impl Strategy<Value = Seen> {
     let of = |kind: Kind, object: BoxedStrategy<Object>, names: &'static [&'static str]| {

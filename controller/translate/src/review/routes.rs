@@ -218,8 +218,8 @@ impl Translator {
         host: &HostPattern,
         is_lost: impl Fn(&Age) -> bool,
     ) -> Option<(Age, Kind)> {
-        let mut all = self.gateways.covered.get(host).into_iter().flatten();
-        all.find(|(route, _)| is_lost(route)).cloned()
+        let lost = self.places.covering(host).filter(|(route, _)| is_lost(route)).min();
+        lost.map(|(route, kind)| (route.clone(), kind))
     }
 
     /// The youngest ListenerSet of another namespace that has a listener with this host, if that is younger: whoever names the host
@@ -236,7 +236,7 @@ impl Translator {
 
     /// Why it may not cover a host that no object names: it would be the oldest that does.
     fn covered_over(&self, at: &ListenerHost, age: &Age, new: Kind) -> Option<Loss> {
-        let PlaceOwner { age: owner, kind, is_by_name } = self.gateways.owners.get(at)?;
+        let PlaceOwner { age: owner, kind, is_by_name } = self.places.owner(at)?;
         let is_older = match kind {
             Kind::Ingress => age.created < owner.created,
             _ => age.borrowed() < owner.borrowed(),

@@ -129,7 +129,7 @@ impl Translator {
             let (by, created, route) = self.holder_of(rule)?;
             let holder = Age { created, key: by.key.clone() };
             let counts = age.takes_from(&holder) && (new != Kind::Ingress || route.is_some());
-            let place_owner = self.gateways.owners.get(at);
+            let place_owner = self.places.owner(at);
             counts.then(|| ForeignRule {
                 rule,
                 rank: route.map(|route| rank_of(route, &at.host)),

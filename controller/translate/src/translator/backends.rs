@@ -92,7 +92,7 @@ impl Translator {
         let users = self.urls.rights_from(&(id.clone(), Key::new("", "")));
         let users = users.take_while(move |(url, _)| url == id);
         let users = users.map(|(_, key)| ObjectRef::new(Kind::Ingress, key.clone()));
-        users.chain(self.gateways.urls.get(id).into_iter().flatten().cloned())
+        users.chain(self.gateway_memo.leads.routes_with(id).cloned())
     }
 
     /// The DNS names that backends stand for, each with the namespace in whose turn it is looked up: of those that name it the

@@ -4,13 +4,10 @@ use super::certificates::oldest_ingress;
 use super::{BundleSource, PolicyHolder, Translator, put};
 use crate::age::Age;
 use crate::backend::spec::{BackendSpec, Override};
-use crate::gateway::{self, Beside, Built, HeldPorts, HostOwner};
-use crate::host::owner::ServedFrom;
+use crate::gateway::{self, Beside, Built, Edited, HeldPorts, HostOwner, RouteBackend};
+use crate::host::owner::{GatewayClaim, ServedFrom};
 use crate::notes::Part;
-use oxigress_core::model::policy::{Policies, PolicyId, TlsPolicy};
-use oxigress_core::model::{
-    BackendId, HostPattern, ListenerHost, SessionPlace, SessionRoute, StreamPort,
-};
+use oxigress_core::model::{BackendId, HostPattern, SessionPlace, SessionRoute, StreamPort};
 use oxigress_core::wire::native::Patch;
 use oxigress_objects::gateway as objects;
 use oxigress_objects::gateway_status::Wanted;
@@ -18,7 +15,6 @@ use oxigress_objects::verdict::Note;
 use oxigress_objects::{Changed, Key, Kind, Name, ObjectRef, World};
 use oxigress_settings::conf_input::Listener;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 impl Translator {
     /// What the status of objects of the Gateway API is to say, where it is something else than when this was last asked; none:
@@ -67,10 +63,12 @@ impl Translator {
         if !self.touches_gateways(world, changed, is_new_settings, hosts) {
             return BTreeSet::new();
         }
+        let routes = self.routes_alone(world, changed);
         let mut memo = std::mem::take(&mut self.gateway_memo);
         if is_new_settings {
             memo.forget_built();
         }
+        let mut before = std::mem::take(&mut self.gateways);
         let owner = |host: &HostPattern| {
             let decided = self.decide_owner(host);
             let is_alias = matches!(decided.served_from, ServedFrom::Alias { .. });
@@ -80,10 +78,49 @@ impl Translator {
         let servers = &self.snapshot.servers;
         let (named, passed) = (&self.gateway_claims, &self.passed_wildcards());
         let beside = Beside { servers, touched: hosts, named, passed, owner: &owner };
-        let built = gateway::build(world, &self.options, &self.settings, &beside, &mut memo);
-        let hosts = self.put_gateways(built, backends);
+        let site = gateway::Site { world, options: &self.options, beside: &beside };
+        let edited = routes.and_then(|routes| {
+            let touched = (&routes, &self.claimed);
+            gateway::edit(site, &self.settings, &mut memo, &mut before, touched)
+        });
+        let built = edited.is_none().then(|| gateway::build(site, &self.settings, &mut memo));
+        let touched = memo.leads.take_touched();
         self.gateway_memo = memo;
-        hosts
+        self.gateways = before;
+        self.is_new_external_names |= !touched.urls.is_empty();
+        backends.extend(touched.urls);
+        match (edited, built) {
+            (Some(edited), _) => {
+                self.put_edited(edited, hosts, backends);
+                BTreeSet::new()
+            }
+            (None, built) => self.put_gateways(built.unwrap_or_default(), backends),
+        }
+    }
+
+    /// The routes that are to be read again, if nothing else has changed by which something is served of the Gateway API.
+    fn routes_alone(&self, world: &World, changed: &Changed) -> Option<BTreeSet<ObjectRef>> {
+        let memo = &self.gateway_memo;
+        let mut others = changed.gateway_api.iter().filter(|id| !id.kind.is_of_requests());
+        let is_else = others.any(|id| self.is_used(world, id))
+            || memo.opened.has_due()
+            || self.is_of_services(changed)
+            || !changed.namespaces.is_empty()
+            || self.objects_are_named(world, changed);
+        if is_else || memo.totals.is_none() {
+            return None;
+        }
+        let routes = changed.gateway_api.iter().filter(|id| id.kind.is_of_requests());
+        let mut routes: BTreeSet<ObjectRef> = routes.cloned().collect();
+        routes.extend(memo.readers_of_changed(world, &changed.services));
+        Some(routes)
+    }
+
+    /// Whether Gateways, policies or Policies name one of the Secrets, ConfigMaps and Services that changed.
+    fn objects_are_named(&self, world: &World, changed: &Changed) -> bool {
+        changed.secrets.iter().any(|key| self.gateways.shown.contains_key(key))
+            || self.names_one_of(world, &changed.config_maps)
+            || self.policies_name_one_of(changed)
     }
 
     /// The wildcards of which TLS is passed through as Ingresses say, each with the age of these.
@@ -113,12 +150,20 @@ impl Translator {
             let note = self.too_many(world, id);
             self.notes.set(Part::Beyond(id.clone()), note.map(|note| (id.clone(), note)));
         }
+        self.claimed = BTreeSet::new();
         let is_touched = self.concerns_gateways(world, changed)
             || self.is_of_services(changed)
             || !changed.namespaces.is_empty();
         if !is_touched {
             self.gateway_memo.left = None;
             return BTreeSet::new();
+        }
+        let routes = self.routes_alone(world, changed);
+        let memo = &mut self.gateway_memo;
+        let claims =
+            routes.and_then(|routes| gateway::edited_claims(world, &self.options, memo, &routes));
+        if let Some(claims) = claims {
+            return self.edit_claims(claims);
         }
         let gateway::Claims { named: mut new, of_sets, unplaced } =
             gateway::claims(world, &self.options, &mut self.gateway_memo);
@@ -134,13 +179,39 @@ impl Translator {
         let old = std::mem::replace(&mut self.gateway_claims, new);
         let hosts = old.keys().chain(self.gateway_claims.keys());
         let is_new = |host: &&HostPattern| old.get(*host) != self.gateway_claims.get(*host);
-        let hosts: BTreeSet<HostPattern> = hosts.filter(is_new).cloned().collect();
-        let (mut all, others): (BTreeSet<_>, BTreeSet<_>) =
+        let mut hosts: BTreeSet<HostPattern> = hosts.filter(is_new).cloned().collect();
+        hosts.extend(is_new_unnamed.then(HostPattern::default_host));
+        self.divide(hosts)
+    }
+
+    /// Notes of which hosts another object makes somebody the owner; answers those whose Ingresses it concerns.
+    fn edit_claims(
+        &mut self,
+        claims: BTreeMap<HostPattern, Option<GatewayClaim>>,
+    ) -> BTreeSet<HostPattern> {
+        let mut hosts = BTreeSet::new();
+        for (host, claim) in claims {
+            let is_unnamed = host == HostPattern::default_host();
+            let old = match (is_unnamed, &claim) {
+                (true, _) => std::mem::replace(&mut self.unnamed_route, claim.clone()),
+                (false, Some(new)) => self.gateway_claims.insert(host.clone(), new.clone()),
+                (false, None) => self.gateway_claims.remove(&host),
+            };
+            if old != claim {
+                hosts.insert(host);
+            }
+        }
+        self.divide(hosts)
+    }
+
+    /// Divides hosts that are named by others than before; answers those that Ingresses name.
+    fn divide(&mut self, hosts: BTreeSet<HostPattern>) -> BTreeSet<HostPattern> {
+        self.claimed.clone_from(&hosts);
+        let (all, mut others): (BTreeSet<_>, BTreeSet<_>) =
             hosts.into_iter().partition(|host| self.is_named(host));
+        // Who has requests without a host is told by no certificate.
+        others.remove(&HostPattern::default_host());
         self.named_anew.extend(others);
-        all.extend(
-            is_new_unnamed.then(HostPattern::default_host).filter(|host| self.is_named(host)),
-        );
         all
     }
 
@@ -201,10 +272,8 @@ impl Translator {
         is_new_settings
             || self.is_of_services(changed)
             || !changed.namespaces.is_empty()
-            || changed.secrets.iter().any(|key| now.shown.contains_key(key))
-            || self.names_one_of(world, &changed.config_maps)
-            || self.policies_name_one_of(changed)
-            || now.depends_on(world, &changed.services)
+            || self.objects_are_named(world, changed)
+            || !self.gateway_memo.readers_of_changed(world, &changed.services).is_empty()
             || is_beside()
     }
 
@@ -281,45 +350,33 @@ impl Translator {
         let notes = std::mem::take(&mut built.notes);
         self.notes.set(Part::Gateways, notes);
         let old = std::mem::take(&mut self.gateways);
-        let Patch { upsert, remove, .. } = &mut self.patch;
-        let all = &mut self.snapshot.listener_servers;
-        let (upserts, removals) = (&mut upsert.listener_servers, &mut remove.listener_servers);
-        let servers = std::mem::take(&mut built.servers);
-        let gone: Vec<_> = all.keys().filter(|at| !servers.contains_key(at)).cloned().collect();
-        let rules = &mut self.rules;
-        for at in &gone {
-            rules.set_listener(at, all.get(at), None);
-            put(all, upserts, removals, at, None);
-        }
-        for (at, server) in servers.into_iter().filter(|(_, server)| server.is_some()) {
-            rules.set_listener(&at, all.get(&at), server.as_ref());
-            put(all, upserts, removals, &at, server);
-        }
         self.put_sessions(std::mem::take(&mut built.sessions));
-        let policies =
-            built.policies.iter().map(|(id, policies)| (id.clone(), Arc::clone(policies)));
-        let policies: BTreeMap<PolicyId, Arc<Policies>> = policies.collect();
         let mut used = std::mem::take(&mut built.client_bundles);
+        let policies = std::mem::take(&mut built.session_policies);
         used.extend(policies.values().flat_map(|policies| policies.bundles()).cloned());
         self.offer_bundles(BundleSource::Gateways, std::mem::take(&mut built.bundles));
         self.put_bundles(PolicyHolder::Gateways, used);
         self.put_policies(PolicyHolder::Gateways, policies);
+        let hosts = std::mem::take(&mut built.hosts);
+        let gone = hosts.iter().filter(|(_, merged)| merged.is_none());
+        let gone: Vec<_> = gone.map(|(at, _)| at.host.clone()).collect();
+        hosts.into_iter().for_each(|(at, merged)| self.put_listener_host(&at, merged));
+        let served: BTreeSet<_> = self.places.hosts().cloned().chain(gone).collect();
         for (id, entry) in
             built.backends.iter().filter(|(id, entry)| old.backends.get(id) != Some(entry))
         {
-            let own = Override { balancing: entry.balancing.clone(), ..Override::default() };
-            self.backend_specs.insert(id.clone(), BackendSpec::own(&entry.backend_ref, own));
+            self.backend_specs.insert(id.clone(), spec_of(entry));
             backends.insert(id.clone());
         }
         backends.extend(old.backends.keys().filter(|id| !built.backends.contains_key(id)).cloned());
-        let urls = old.urls.keys().chain(built.urls.keys());
-        let urls = urls.filter(|id| old.urls.get(*id) != built.urls.get(*id));
-        let urls: Vec<_> = urls.cloned().collect();
-        self.is_new_external_names |= !urls.is_empty();
-        backends.extend(urls);
         self.is_new_conf_input |= old.opened != built.opened;
-        self.put_statuses(&old, &built);
-        self.separate_tls(&gone);
+        let objects = old.statuses.keys().chain(built.statuses.keys());
+        let objects = objects.chain(old.losses.keys()).chain(built.losses.keys());
+        let is_new = |object: &&ObjectRef| {
+            old.statuses.get(*object) != built.statuses.get(*object)
+                || old.losses.get(*object) != built.losses.get(*object)
+        };
+        let objects: BTreeSet<_> = objects.filter(is_new).cloned().collect();
         let mut hosts = BTreeSet::new();
         for (host, id) in old.certificates.iter().chain(&built.certificates) {
             if old.certificates.get(host) != Some(id) || built.certificates.get(host) != Some(id) {
@@ -327,7 +384,37 @@ impl Translator {
             }
         }
         self.gateways = built;
+        for object in objects {
+            self.put_status(&object, old.statuses.get(&object));
+        }
+        self.separate_tls(&served);
         hosts
+    }
+
+    /// Puts what routes came to that alone were built again; `touched`: the hosts of Ingresses that changed.
+    fn put_edited(
+        &mut self,
+        edited: Edited,
+        touched: &BTreeSet<HostPattern>,
+        backends: &mut BTreeSet<BackendId>,
+    ) {
+        let mut hosts: BTreeSet<_> = edited.hosts.keys().map(|at| at.host.clone()).collect();
+        if touched.iter().any(gateway::is_wide) {
+            hosts.extend(self.places.hosts().cloned());
+        }
+        for (at, merged) in edited.hosts {
+            self.put_listener_host(&at, merged);
+        }
+        for id in &edited.backends {
+            if let Some(entry) = self.gateways.backends.get(id) {
+                self.backend_specs.insert(id.clone(), spec_of(entry));
+            }
+        }
+        backends.extend(edited.backends);
+        for (object, before) in edited.statuses {
+            self.put_status(&object, before.as_ref());
+        }
+        self.separate_tls(&hosts);
     }
 
     fn put_sessions(&mut self, sessions: BTreeMap<SessionPlace, SessionRoute>) {
@@ -363,43 +450,15 @@ impl Translator {
         }
     }
 
-    fn put_statuses(&mut self, old: &Built, built: &Built) {
-        for object in old.statuses.keys().filter(|object| !built.statuses.contains_key(object)) {
-            self.new_statuses.insert(object.clone(), None);
-        }
-        for (object, status) in &built.statuses {
-            if old.statuses.get(object) != Some(status) {
-                self.new_statuses.insert(object.clone(), Some(status.clone()));
-            }
-        }
-    }
-
-    /// A host that routes alone serve has a TLS policy that says nothing where one of a wildcard above it, or of the default
-    /// host, would hold else: what an Ingress says about these is not about this host. Hosts of Ingresses have their own.
-    fn separate_tls(&mut self, gone: &[ListenerHost]) {
-        let host_of = |at: &ListenerHost| at.host.clone();
-        let served: BTreeSet<_> = self.snapshot.listener_servers.keys().map(host_of).collect();
-        let mut hosts = served.clone();
-        hosts.extend(gone.iter().map(host_of));
-        let default = HostPattern::default_host();
-        for host in hosts.iter().filter(|host| !self.snapshot.servers.contains_key(host)) {
-            let has = |pattern: &HostPattern| {
-                pattern != host
-                    && self.snapshot.tls.contains_key(pattern)
-                    && self.snapshot.servers.contains_key(pattern)
-            };
-            let is_served = *host != default && served.contains(host);
-            let is_below = has(&default) || host.wildcard_above().as_ref().is_some_and(has);
-            let policy = (is_served && is_below).then(TlsPolicy::default);
-            let Patch { upsert, remove, .. } = &mut self.patch;
-            put(&mut self.snapshot.tls, &mut upsert.tls, &mut remove.tls, host, policy);
-        }
-    }
-
     /// The listeners of Gateways beside those of TCP and UDP services, which come first.
     pub(super) fn gateway_listeners(&self) -> impl Iterator<Item = (StreamPort, Listener)> {
         self.gateways.opened.iter().map(|(port, listener)| (*port, *listener))
     }
+}
+
+fn spec_of(backend: &RouteBackend) -> BackendSpec {
+    let own = Override { balancing: backend.balancing.clone(), ..Override::default() };
+    BackendSpec::own(&backend.backend_ref, own)
 }
 
 fn tcp(port: &StreamPort) -> Option<u16> {

@@ -37,7 +37,7 @@ impl Translator {
 
     /// The object by which a host of a listener has an owner, and its time of creation in seconds since 1970.
     pub fn owner_at(&self, at: &ListenerHost) -> Option<(&Key, i64)> {
-        let owner = self.gateways.owners.get(at)?;
+        let owner = self.places.owner(at)?;
         Some((&owner.age.key, owner.age.created))
     }
 

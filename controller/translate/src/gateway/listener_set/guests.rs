@@ -166,14 +166,14 @@ pub fn left<'w>(
     }
     for state in gateways.values_mut() {
         state.listeners.retain(|listener| listener.home.kind == Kind::Gateway);
-        state.listeners.iter_mut().for_each(|listener| listener.attached.clear());
+        state.listeners.iter_mut().for_each(|listener| listener.attached = 0);
     }
     Left::of(claims)
 }
 
 /// The hosts of guests that a route names where it is attached, each with the listeners of guests by which it has the host.
 fn named<'a>(
-    attached: &'a [Attachment<'_>],
+    attached: &'a [Attachment],
     gateways: &Gateways<'_>,
     guests: &Guests<'_>,
 ) -> BTreeMap<&'a HostPattern, BTreeSet<Group>> {

@@ -41,6 +41,11 @@ impl WidePlaces {
         }
     }
 
+    /// Whether no route has such sessions.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Keeps hosts from them.
     pub fn keep(
         &self,

@@ -207,7 +207,10 @@ fn policies_of_a_service_are_looked_at_once_whatever_number_of_routes_and_ports_
         bench.see([of_a(&format!("r{n}"), &rules)]);
     }
     work::take(Step::NotedService);
-    bench.see([http_route(("b", "r"), 9, 1, &["b.test".to_owned()], &json!([{}]))]);
+    // A route that names a Policy has everything built again.
+    let named = json!({"group": "oxigress.io", "kind": "Policy", "name": "p"});
+    let filters = json!([{"filters": [{"type": "ExtensionRef", "extensionRef": named}]}]);
+    bench.see([http_route(("b", "r"), 9, 1, &["b.test".to_owned()], &filters)]);
     // 10 routes and 50 policies; 16 ports of 10 routes, each with 50 policies, were 8,000.
     assert_eq!(work::take(Step::NotedService), 60);
 }

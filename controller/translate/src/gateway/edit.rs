@@ -1,0 +1,326 @@
+//! Builds again what a few routes touch, where nothing else has changed.
+//!
+//! Shape:   what the routes added is taken back, what they add now is put in, and the hosts that this concerns are put together
+//!          again, by the functions that [`super::build`] has for all of them. Gateways and listeners are read again: there are few.
+//! Limits:  where it counts in which order routes are read, everything is built again: in a namespace that asks for more than it may
+//!          have. So it is where a route names a Policy, or a Service that a BackendTLSPolicy is about, since these tell who names
+//!          them, and where hosts with sessions are touched.
+
+use super::attach::Attachment;
+use super::memo::{KnownRoute, Memo, Share};
+use super::policies::{Ask, Named};
+use super::serve::{Merged, Serving, Site};
+use super::state::Gateways;
+use super::tls_policy::TlsPolicies;
+use super::work::{self, Step};
+use super::{Built, RouteBackend, gateways, isolation, put_route_status, read_tls, route, spots};
+use oxigress_core::model::{BackendId, HostPattern, ListenerHost};
+use oxigress_core::patterns::Allowance;
+use oxigress_objects::gateway::Route;
+use oxigress_objects::gateway_status::Wanted;
+use oxigress_objects::{Key, Kind, ObjectRef};
+use oxigress_settings::Settings;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// What routes came to that were built again.
+#[derive(Default)]
+pub struct Edited {
+    /// The hosts that were put together; `None`: gone.
+    pub hosts: BTreeMap<ListenerHost, Option<Merged>>,
+    /// The objects of which the status may be another one, with what it said before.
+    pub statuses: BTreeMap<ObjectRef, Option<Wanted>>,
+    /// The backends to which other routes may lead.
+    pub backends: BTreeSet<BackendId>,
+}
+
+/// Builds again what `routes` touch, and the hosts that are `named` by others than before; `None`: everything is to be built again.
+///
+/// Neither anything else that is served of the Gateway API may have changed, nor what it depends on.
+pub fn edit(
+    site: Site<'_>,
+    settings: &Settings,
+    memo: &mut Memo,
+    built: &mut Built,
+    (routes, named): (&BTreeSet<ObjectRef>, &BTreeSet<HostPattern>),
+) -> Option<Edited> {
+    let totals = memo.totals.take()?;
+    let is_touched = !named.is_empty() || !site.beside.touched.is_empty();
+    let mut touched = named.iter().chain(site.beside.touched);
+    if touched.any(|host| built.session_hosts.contains(host))
+        || (is_touched && (built.has_wide_sessions || !site.beside.passed.is_empty()))
+    {
+        return None;
+    }
+    work::count(Step::Edited);
+    let (world, options) = (site.world, site.options);
+    let mut scratch = Built::default();
+    let classes = gateways::classes(options, &world.gateway_api, &mut scratch);
+    let mut gateways =
+        gateways::gateways(world, options, &classes, memo.left.as_ref(), &mut scratch);
+    let listeners = read_tls(world, &mut gateways, memo, &mut scratch);
+    let tls = TlsPolicies::of(world, options, &mut memo.authorities);
+    let mut serving = Serving::of(totals);
+    serving.add_listeners(&gateways, &mut scratch);
+    let standing = std::mem::take(&mut serving.hosts).into_keys().collect();
+    let (by, edited) = ((&gateways, &listeners), Edited::default());
+    let mut editing = Editing {
+        site,
+        settings,
+        tls,
+        by,
+        standing,
+        memo,
+        built,
+        serving,
+        edited,
+        touched: BTreeSet::new(),
+        moved: BTreeSet::new(),
+        told: routes.clone(),
+    };
+    if editing.run(routes, named).is_none() {
+        editing.give_up(routes);
+        return None;
+    }
+    let Editing { memo, serving, mut edited, moved, built, .. } = editing;
+    let totals = serving.totals;
+    for key in moved {
+        let Some(state) = gateways.get_mut(&key) else { continue };
+        for (place, listener) in state.listeners.iter_mut().enumerate() {
+            listener.attached = totals.attached_to(&key, place);
+        }
+        let sets = state.sets.iter().map(|set| set.home.object());
+        edited.note(sets.chain([ObjectRef::new(Kind::Gateway, key.clone())]), built);
+        gateways::put_status(&key, state, built);
+    }
+    built.places = totals.room.places();
+    memo.totals = Some(totals);
+    Some(edited)
+}
+
+impl Edited {
+    /// Notes what the status of objects said before.
+    fn note(&mut self, objects: impl Iterator<Item = ObjectRef>, built: &Built) {
+        for object in objects {
+            let before = built.statuses.get(&object).cloned();
+            self.statuses.entry(object).or_insert(before);
+        }
+    }
+}
+
+struct Editing<'e, 'm, 'w> {
+    site: Site<'w>,
+    settings: &'e Settings,
+    tls: TlsPolicies<'w>,
+    by: (&'e Gateways<'w>, &'e isolation::Listeners),
+    /// The hosts of listeners, which stand also where no route is served.
+    standing: BTreeSet<ListenerHost>,
+    memo: &'m mut Memo,
+    built: &'m mut Built,
+    serving: Serving,
+    edited: Edited,
+    /// The hosts that are put together again.
+    touched: BTreeSet<ListenerHost>,
+    /// The Gateways that have other routes.
+    moved: BTreeSet<Key>,
+    /// The routes of which the status is told again.
+    told: BTreeSet<ObjectRef>,
+}
+
+impl Editing<'_, '_, '_> {
+    fn run(&mut self, routes: &BTreeSet<ObjectRef>, named: &BTreeSet<HostPattern>) -> Option<()> {
+        for id in routes {
+            self.route(id)?;
+        }
+        let changed = self.serving.totals.parents.take_changed();
+        for host in named.iter().chain(&changed).chain(self.site.beside.touched) {
+            let places = self.by.1.places(host);
+            self.touched.extend(places.filter(|at| self.memo.has_host(at)));
+        }
+        self.merge()?;
+        self.lead(routes)?;
+        self.put_statuses();
+        Some(())
+    }
+
+    /// Takes back what a route added, and adds what it says now.
+    fn route(&mut self, id: &ObjectRef) -> Option<()> {
+        let namespace = &id.key.namespace;
+        if !id.kind.is_of_requests() || self.serving.totals.is_ordered(namespace) {
+            return None;
+        }
+        let share = self.take_back(id)?;
+        let totals = &mut self.serving.totals;
+        let (attached, places) = match totals.pending.remove(id) {
+            Some((attached, places)) => {
+                self.moved.extend(totals.move_route(&share.attached, &attached));
+                (attached, places)
+            }
+            None => (share.attached, share.taken.places()),
+        };
+        let route = self.site.world.gateway_api.routes.get(id);
+        let Some(route) = route.filter(|_| !attached.is_empty()) else {
+            self.memo.remove_route(id);
+            return Some(());
+        };
+        let ask = Ask::of(route);
+        let (before, bytes) = (totals.room.of(namespace), ask.bytes(&Named::new()));
+        let has_room =
+            totals.room.has_reading(id, route) && totals.room.has_filters(&id.key, id.kind, bytes);
+        if !has_room || ask.names_policies() {
+            return None;
+        }
+        self.memo.put_ask(id, route, ask);
+        let mut known = self.read((id, route), &attached, bytes);
+        if !is_plain(&known, &self.tls) || known.compiled.charge.is_short() {
+            return None;
+        }
+        self.edited.backends.extend(known.compiled.backends.keys().cloned());
+        let route = (id, &**route);
+        let spots = self.serving.add(self.site.options, route, &attached, &mut known, self.by);
+        let room = &self.serving.totals.room;
+        let taken = room.of(namespace).since(before).and(places);
+        known.share = Share { attached, spots, taken };
+        for (at, routes) in std::mem::take(&mut self.serving.hosts) {
+            self.memo.add_to_host(&at, routes);
+            self.touched.insert(at);
+        }
+        self.memo.put_route(id, known);
+        (!self.serving.totals.is_ordered(namespace)).then_some(())
+    }
+
+    /// Takes back what a route added.
+    fn take_back(&mut self, id: &ObjectRef) -> Option<Share> {
+        let namespace = &id.key.namespace;
+        let Some(known) = self.memo.known_mut(id) else { return Some(Share::default()) };
+        if !is_plain(known, &self.tls) {
+            return None;
+        }
+        let (share, age) = (std::mem::take(&mut known.share), known.age(id));
+        let totals = &mut self.serving.totals;
+        let allowance = totals.allowance(namespace);
+        *allowance = Allowance::of(allowance.left().saturating_add(known.compiled.charge.taken));
+        totals.room.give_back(namespace, share.taken.since(share.taken.places()));
+        self.edited.backends.extend(known.compiled.backends.keys().cloned());
+        for spot in &share.spots {
+            totals.parents.remove(namespace, spot);
+            self.memo.take_from_host(spot, &age);
+            self.touched.insert(spot.at.clone());
+        }
+        Some(share)
+    }
+
+    fn read(
+        &mut self,
+        (id, route): (&ObjectRef, &Arc<Route>),
+        attached: &[Attachment],
+        bytes: usize,
+    ) -> KnownRoute {
+        let (world, named) = (self.site.world, Named::new());
+        let is_served = || spots::is_anywhere(attached, self.by);
+        let allowance = self.serving.totals.allowance(&id.key.namespace);
+        let of = (id, route, &named);
+        let known = self.memo.take_route(world, &self.tls, of, allowance.left());
+        if let Some(known) = known.filter(|known| known.has_rules_if(is_served)) {
+            allowance.split(known.compiled.charge.taken);
+            return known;
+        }
+        let with = (world, self.settings, &self.tls, true);
+        let patterns = &mut self.memo.patterns;
+        let read = route::rules(with, (id, route, named), patterns, allowance);
+        KnownRoute::new(route, read, bytes)
+    }
+
+    /// Puts the hosts together that are touched.
+    fn merge(&mut self) -> Option<()> {
+        for at in &self.touched {
+            self.memo.give_back_meeting(at, &mut self.serving.totals.room);
+        }
+        for at in &self.touched {
+            let (routes, refused) = self.memo.take_routes_of(at);
+            self.told.extend(refused);
+            if routes.is_empty() && !self.standing.contains(at) {
+                self.memo.leads.forget(Some(at));
+                self.edited.hosts.insert(at.clone(), None);
+                continue;
+            }
+            // Of one name no route is compared with others.
+            let all = routes.values().filter(|_| routes.len() > 1).flatten();
+            let namespaces: BTreeSet<_> = all.map(|(age, _)| age.1.namespace.clone()).collect();
+            let input = self.serving.input(at, routes, self.by.1);
+            let (known, merged) = self.serving.merge(self.site, input, self.memo);
+            if namespaces.iter().any(|name| self.serving.totals.is_ordered(name)) {
+                return None;
+            }
+            self.told.extend(known.refused().keys().cloned());
+            self.memo.put_host(at.clone(), known);
+            self.edited.hosts.insert(at.clone(), Some(merged));
+        }
+        Some(())
+    }
+
+    /// Notes which routes lead to the backends that they have named, or name now.
+    fn lead(&mut self, routes: &BTreeSet<ObjectRef>) -> Option<()> {
+        self.edited.backends.extend(self.memo.leads.touched().backends.iter().cloned());
+        for id in &self.edited.backends {
+            let all = &mut self.built.backends;
+            if !self.memo.leads.has(id) {
+                all.remove(id);
+                continue;
+            }
+            if let Some(backend) = all.get_mut(id) {
+                for route in routes {
+                    match self.memo.names(route, id) {
+                        true => backend.routes.insert(route.clone()),
+                        false => backend.routes.remove(route),
+                    };
+                }
+                continue;
+            }
+            let by: BTreeSet<_> = self.memo.routes_to(id).cloned().collect();
+            let found = by.first().and_then(|route| self.memo.compiled(route)?.backends.get(id));
+            // Rules of Ingresses lead to others.
+            let Some((backend_ref, balancing)) = found.cloned() else { continue };
+            // Where its cookies are given out is not known any more.
+            if balancing.affinity.is_some() {
+                return None;
+            }
+            let locations = BTreeMap::new();
+            let backend = RouteBackend { backend_ref, balancing, routes: by, locations };
+            all.insert(id.clone(), backend);
+        }
+        Some(())
+    }
+
+    fn put_statuses(&mut self) {
+        self.edited.note(self.told.iter().cloned(), self.built);
+        let routes = &self.site.world.gateway_api.routes;
+        for id in &self.told {
+            let Some((route, attached)) = routes.get(id).zip(self.memo.attached(id)) else {
+                self.built.statuses.remove(id);
+                self.built.losses.remove(id);
+                continue;
+            };
+            let hosts = self.memo.refused_hosts(id);
+            let (options, of) = (self.site.options, (id, &**route));
+            put_route_status(options, of, attached, Some(&hosts), self.by, self.memo, self.built);
+        }
+    }
+
+    /// Has all built again that was begun.
+    fn give_up(self, routes: &BTreeSet<ObjectRef>) {
+        let Editing { memo, touched, .. } = self;
+        touched.iter().for_each(|at| memo.make_stale(at));
+        for id in routes {
+            if memo.compiled(id).is_none() {
+                memo.forget_route(id);
+            }
+        }
+    }
+}
+
+/// Whether nothing tells who names what a route refers to: neither a Policy nor a BackendTLSPolicy.
+fn is_plain(known: &KnownRoute, tls: &TlsPolicies<'_>) -> bool {
+    let mut services = known.compiled.tls.keys().map(|(service, _)| service);
+    known.compiled.policies.is_empty() && !services.any(|service| tls.concern(service))
+}
