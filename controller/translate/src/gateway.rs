@@ -1,6 +1,6 @@
 //! The Gateway API to servers of listeners, and to what is said about each object.
 //!
-//! Shape:   [`build`] is one pure function: [`gateways`] says which listeners are ours and stand, [`attach`] which routes attach to
+//! Shape:   [`build`] makes everything, [`edit`] what routes touch that changed alone: [`gateways`] says which listeners are ours and stand, [`attach`] which routes attach to
 //!          which of them, [`conflict`] which of two kinds of routes has a host, [`route`], [`filter`] and [`target`] what their rules mean, [`serve`] puts the rules of one host on one
 //!          port together, with those of Ingresses; [`sessions`] decides who has what is no request. The records are those of Ingresses: rules, policies, backends.
 //! Order:   of two rules with the same path and the same conditions the older object's is served, then the first by namespace

@@ -3,8 +3,8 @@
 //! Shape:   what the routes added is taken back, what they add now is put in, and the hosts that this concerns are put together
 //!          again, by the functions that [`super::build`] has for all of them. Gateways and listeners are read again: there are few.
 //! Limits:  where it counts in which order routes are read, everything is built again: in a namespace that asks for more than it may
-//!          have. So it is where a route names a Policy, or a Service that a BackendTLSPolicy is about, since these tell who names
-//!          them, and where hosts with sessions are touched.
+//!          have. So it is where a Policy is named by a first route or no more by any, where other Gateways serve a Service that a
+//!          BackendTLSPolicy is about, since its status names them, and where hosts with sessions are touched.
 
 use super::attach::Attachment;
 use super::memo::{KnownRoute, Memo, Share};
@@ -53,11 +53,10 @@ pub fn edit(
         return None;
     }
     work::count(Step::Edited);
-    let (world, options) = (site.world, site.options);
+    let (world, options, left) = (site.world, site.options, totals.left.clone());
     let mut scratch = Built::default();
     let classes = gateways::classes(options, &world.gateway_api, &mut scratch);
-    let mut gateways =
-        gateways::gateways(world, options, &classes, memo.left.as_ref(), &mut scratch);
+    let mut gateways = gateways::gateways(world, options, &classes, Some(&left), &mut scratch);
     let listeners = read_tls(world, &mut gateways, memo, &mut scratch);
     let tls = TlsPolicies::of(world, options, &mut memo.authorities);
     let mut serving = Serving::of(totals);
@@ -77,6 +76,7 @@ pub fn edit(
         touched: BTreeSet::new(),
         moved: BTreeSet::new(),
         told: routes.clone(),
+        policies: BTreeSet::new(),
     };
     if editing.run(routes, named).is_none() {
         editing.give_up(routes);
@@ -108,6 +108,9 @@ impl Edited {
     }
 }
 
+/// Services, and the Gateways that serve them.
+type ServedServices = (BTreeSet<Key>, BTreeSet<Key>);
+
 struct Editing<'e, 'm, 'w> {
     site: Site<'w>,
     settings: &'e Settings,
@@ -125,6 +128,8 @@ struct Editing<'e, 'm, 'w> {
     moved: BTreeSet<Key>,
     /// The routes of which the status is told again.
     told: BTreeSet<ObjectRef>,
+    /// The Policies that routes have named until now.
+    policies: BTreeSet<Key>,
 }
 
 impl Editing<'_, '_, '_> {
@@ -132,13 +137,16 @@ impl Editing<'_, '_, '_> {
         for id in routes {
             self.route(id)?;
         }
+        if self.policies.iter().any(|key| self.memo.readers_of_policy(key).next().is_none()) {
+            return None;
+        }
         let changed = self.serving.totals.parents.take_changed();
         for host in named.iter().chain(&changed).chain(self.site.beside.touched) {
             let places = self.by.1.places(host);
             self.touched.extend(places.filter(|at| self.memo.has_host(at)));
         }
         self.merge()?;
-        self.lead(routes)?;
+        self.lead(routes);
         self.put_statuses();
         Some(())
     }
@@ -149,7 +157,7 @@ impl Editing<'_, '_, '_> {
         if !id.kind.is_of_requests() || self.serving.totals.is_ordered(namespace) {
             return None;
         }
-        let share = self.take_back(id)?;
+        let (share, served_before) = self.take_back(id);
         let totals = &mut self.serving.totals;
         let (attached, places) = match totals.pending.remove(id) {
             Some((attached, places)) => {
@@ -161,18 +169,21 @@ impl Editing<'_, '_, '_> {
         let route = self.site.world.gateway_api.routes.get(id);
         let Some(route) = route.filter(|_| !attached.is_empty()) else {
             self.memo.remove_route(id);
-            return Some(());
+            return served_before.is_none().then_some(());
         };
         let ask = Ask::of(route);
-        let (before, bytes) = (totals.room.of(namespace), ask.bytes(&Named::new()));
+        let all = &self.site.world.gateway_api.policies;
+        let named = self.memo.policies.named(namespace, &ask, all)?;
+        let (before, bytes) = (totals.room.of(namespace), ask.bytes(&named));
         let has_room =
             totals.room.has_reading(id, route) && totals.room.has_filters(&id.key, id.kind, bytes);
-        if !has_room || ask.names_policies() {
+        if !has_room {
             return None;
         }
         self.memo.put_ask(id, route, ask);
-        let mut known = self.read((id, route), &attached, bytes);
-        if !is_plain(&known, &self.tls) || known.compiled.charge.is_short() {
+        let mut known = self.read((id, route, named), &attached, bytes);
+        let served = self.served(&known, &attached);
+        if served != served_before || known.compiled.charge.is_short() {
             return None;
         }
         self.edited.backends.extend(known.compiled.backends.keys().cloned());
@@ -189,13 +200,22 @@ impl Editing<'_, '_, '_> {
         (!self.serving.totals.is_ordered(namespace)).then_some(())
     }
 
-    /// Takes back what a route added.
-    fn take_back(&mut self, id: &ObjectRef) -> Option<Share> {
+    /// The Services that BackendTLSPolicies are about and that a route leads to, with the Gateways that serve it.
+    fn served(&self, known: &KnownRoute, attached: &[Attachment]) -> Option<ServedServices> {
+        let services = known.compiled.tls.keys().map(|(service, _)| service);
+        let services = services.filter(|service| self.tls.concern(service));
+        let services: BTreeSet<Key> = services.cloned().collect();
+        let gateways = attached.iter().map(|at| at.gateway.clone()).collect();
+        (!services.is_empty()).then_some((services, gateways))
+    }
+
+    /// Takes back what a route added; answers it with the Services that it led to.
+    fn take_back(&mut self, id: &ObjectRef) -> (Share, Option<ServedServices>) {
         let namespace = &id.key.namespace;
-        let Some(known) = self.memo.known_mut(id) else { return Some(Share::default()) };
-        if !is_plain(known, &self.tls) {
-            return None;
-        }
+        let Some(known) = self.memo.known(id) else { return Default::default() };
+        let served = self.served(known, &known.share.attached);
+        let Some(known) = self.memo.known_mut(id) else { return Default::default() };
+        self.policies.extend(known.compiled.policies.keys().cloned());
         let (share, age) = (std::mem::take(&mut known.share), known.age(id));
         let totals = &mut self.serving.totals;
         let allowance = totals.allowance(namespace);
@@ -207,16 +227,16 @@ impl Editing<'_, '_, '_> {
             self.memo.take_from_host(spot, &age);
             self.touched.insert(spot.at.clone());
         }
-        Some(share)
+        (share, served)
     }
 
     fn read(
         &mut self,
-        (id, route): (&ObjectRef, &Arc<Route>),
+        (id, route, named): (&ObjectRef, &Arc<Route>, Named),
         attached: &[Attachment],
         bytes: usize,
     ) -> KnownRoute {
-        let (world, named) = (self.site.world, Named::new());
+        let world = self.site.world;
         let is_served = || spots::is_anywhere(attached, self.by);
         let allowance = self.serving.totals.allowance(&id.key.namespace);
         let of = (id, route, &named);
@@ -260,7 +280,7 @@ impl Editing<'_, '_, '_> {
     }
 
     /// Notes which routes lead to the backends that they have named, or name now.
-    fn lead(&mut self, routes: &BTreeSet<ObjectRef>) -> Option<()> {
+    fn lead(&mut self, routes: &BTreeSet<ObjectRef>) {
         self.edited.backends.extend(self.memo.leads.touched().backends.iter().cloned());
         for id in &self.edited.backends {
             let all = &mut self.built.backends;
@@ -281,15 +301,15 @@ impl Editing<'_, '_, '_> {
             let found = by.first().and_then(|route| self.memo.compiled(route)?.backends.get(id));
             // Rules of Ingresses lead to others.
             let Some((backend_ref, balancing)) = found.cloned() else { continue };
-            // Where its cookies are given out is not known any more.
-            if balancing.affinity.is_some() {
-                return None;
-            }
             let locations = BTreeMap::new();
             let backend = RouteBackend { backend_ref, balancing, routes: by, locations };
             all.insert(id.clone(), backend);
         }
-        Some(())
+        for id in &self.edited.backends {
+            if let Some(backend) = self.built.backends.get_mut(id) {
+                backend.locations = self.memo.locations(id, backend);
+            }
+        }
     }
 
     fn put_statuses(&mut self) {
@@ -317,10 +337,4 @@ impl Editing<'_, '_, '_> {
             }
         }
     }
-}
-
-/// Whether nothing tells who names what a route refers to: neither a Policy nor a BackendTLSPolicy.
-fn is_plain(known: &KnownRoute, tls: &TlsPolicies<'_>) -> bool {
-    let mut services = known.compiled.tls.keys().map(|(service, _)| service);
-    known.compiled.policies.is_empty() && !services.any(|service| tls.concern(service))
 }

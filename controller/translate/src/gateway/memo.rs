@@ -25,7 +25,7 @@ use super::served::{self, Decrypted, Served};
 use super::state::ListenerState;
 use super::tls_policy::{Authorities, TlsPolicies};
 use super::work::{self, Step};
-use super::{Beside, Built, HostOwner, PlaceOwner};
+use super::{Beside, Built, HostOwner, PlaceOwner, RouteBackend};
 use crate::relation::Relation;
 use oxigress_core::model::policy::{PolicyId, TlsPolicy};
 use oxigress_core::model::{BackendId, ListenerHost, Rule};
@@ -324,6 +324,29 @@ impl Memo {
         self.routes.get_mut(id)
     }
 
+    /// A route, as it was last read.
+    pub fn known(&self, id: &ObjectRef) -> Option<&KnownRoute> {
+        self.routes.get(id)
+    }
+
+    /// The hosts and paths that give out the affinity cookie of a backend.
+    pub fn locations(
+        &self,
+        id: &BackendId,
+        backend: &RouteBackend,
+    ) -> BTreeMap<String, BTreeSet<String>> {
+        let mut all: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        let routes = backend.routes.iter().filter(|_| backend.balancing.affinity.is_some());
+        for known in routes.filter_map(|route| self.routes.get(route)) {
+            let paths = known.paths_to(id);
+            for spot in known.share.spots.iter().filter(|_| !paths.is_empty()) {
+                let of_host = all.entry(spot.at.host.to_string()).or_default();
+                of_host.extend(paths.iter().map(|path| (*path).to_owned()));
+            }
+        }
+        all
+    }
+
     /// The places that a route has taken, which are given back.
     pub fn take_places(&mut self, id: &ObjectRef) -> Taken {
         let Some(known) = self.routes.get_mut(id) else { return Taken::default() };
@@ -557,6 +580,12 @@ impl KnownRoute {
     /// Its creation, its name and its kind.
     pub fn age(&self, id: &ObjectRef) -> Age {
         (self.route.meta.created, id.key.clone(), id.kind)
+    }
+
+    /// The paths that give out the affinity cookie of a backend, at any listener.
+    fn paths_to(&self, backend: &BackendId) -> BTreeSet<&str> {
+        let sticky = self.served.first().into_iter().flat_map(|known| &known.rules.sticky);
+        sticky.filter(|(id, _)| id == backend).map(|(_, path)| path.as_str()).collect()
     }
 
     /// How many rules it has wherever it is served.

@@ -21,7 +21,7 @@ use oxigress_objects::gateway::{Objects, Policy, Route};
 use oxigress_objects::secret;
 use oxigress_objects::service::Service;
 use oxigress_objects::verdict::{Note, Severity};
-use oxigress_objects::{ConfigMap, Key, Kind, ObjectRef, World};
+use oxigress_objects::{ConfigMap, Key, Kind, Name, ObjectRef, World};
 use oxigress_settings::Settings;
 use oxigress_validate::record;
 use std::collections::{BTreeMap, BTreeSet};
@@ -72,11 +72,6 @@ impl Ask {
             }
         }
         Ask { filter_bytes: route.spec.count_filter_bytes(), policies }
-    }
-
-    /// Whether it names Policies.
-    pub fn names_policies(&self) -> bool {
-        !self.policies.is_empty()
     }
 
     /// The names of its Policies.
@@ -179,6 +174,17 @@ impl Known {
     pub fn naming(&self, object: &ObjectRef) -> impl Iterator<Item = &Key> {
         work::count(Step::Naming);
         self.objects.by(object).inspect(|_| work::count(Step::Naming))
+    }
+
+    /// The Policies that a route asks for, if each was read before, or is not there as it was not then.
+    pub fn named(&self, namespace: &Name, ask: &Ask, policies: &Objects<Policy>) -> Option<Named> {
+        let named = ask.policies().map(|name| {
+            let key = Key::new(namespace, name);
+            let content = self.read.get(&key).map(|known| known.content.clone());
+            let is_same = self.is_asked(&key) && content.is_some() == policies.contains_key(&key);
+            is_same.then_some((key, content))
+        });
+        named.collect()
     }
 
     /// Whether one of the Policies names one of the objects.

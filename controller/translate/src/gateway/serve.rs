@@ -18,7 +18,7 @@ use crate::Options;
 use crate::host::certificate;
 use crate::host::owner::HostOwnership;
 use oxigress_core::model::policy::{Policies, PolicyId, TlsPolicy};
-use oxigress_core::model::{BackendId, ListenerHost, Server};
+use oxigress_core::model::{ListenerHost, Server};
 use oxigress_objects::gateway::Route;
 use oxigress_objects::verdict::Note;
 use oxigress_objects::{Key, Kind, Name, ObjectRef, World};
@@ -33,8 +33,6 @@ pub struct Serving {
     pub hosts: BTreeMap<ListenerHost, Ranked>,
     /// The policies of targets of sessions.
     policies: BTreeMap<PolicyId, Arc<Policies>>,
-    /// Backends with affinity, with the hosts and paths that give out their cookies.
-    sticky: BTreeMap<BackendId, BTreeMap<String, BTreeSet<String>>>,
     sessions: Sessions,
     /// The listeners of HTTPS, what their clients have to show, and the namespaces that say so.
     https: BTreeMap<ListenerHost, (Option<TlsPolicy>, Name)>,
@@ -108,10 +106,6 @@ impl Serving {
                 }
                 None => known.served_at(key, listener),
             };
-            for (backend, path) in &rules.sticky {
-                let hosts = self.sticky.entry(backend.clone()).or_default();
-                hosts.entry(at.host.to_string()).or_default().insert(path.clone());
-            }
             made = Some((listener, rules.clone()));
             let spot = SharedSpot { at, rank, by: listener.home.key.namespace.clone() };
             self.totals.parents.add(&key.namespace, &spot);
@@ -183,10 +177,8 @@ impl Serving {
         self.lead_sessions(memo, built);
         built.notes.extend(self.totals.room.notes());
         built.backends.retain(|id, _| memo.leads.has(id));
-        for (id, locations) in std::mem::take(&mut self.sticky) {
-            if let Some(backend) = built.backends.get_mut(&id) {
-                backend.locations = locations;
-            }
+        for (id, backend) in &mut built.backends {
+            backend.locations = memo.locations(id, backend);
         }
         refused
     }

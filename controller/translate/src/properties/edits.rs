@@ -4,9 +4,14 @@ use super::{Step, cases, check_increments, gateways, mode, seen};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// Mostly a route of requests, sometimes another object beside the Gateways.
+/// Mostly a route of requests, sometimes another object.
 fn edit() -> impl Strategy<Value = Step> {
-    let all = prop_oneof![8 => gateways::request_route().boxed(), 1 => seen().boxed()];
+    let all = prop_oneof![
+        16 => gateways::request_route().boxed(),
+        2 => seen().boxed(),
+        1 => gateways::seen().boxed(),
+        1 => gateways::named_policy().boxed(),
+    ];
     all.prop_map(Step::Seen)
 }
 

@@ -257,6 +257,13 @@ pub fn our_gateway() -> impl Strategy<Value = Seen> {
     )
 }
 
+/// A Policy that routes may name.
+pub fn named_policy() -> impl Strategy<Value = Seen> {
+    (select(&NAMESPACES[..]), select(&NAMES[..]), policy()).prop_map(|(namespace, name, object)| {
+        (ObjectRef::new(Kind::Policy, Key::new(namespace, name)), Some(object))
+    })
+}
+
 /// An object, or that it is gone.
 pub fn seen() -> impl Strategy<Value = Seen> {
     let of = |kind: Kind, object: BoxedStrategy<Object>, names: &'static [&'static str]| {

@@ -1,4 +1,5 @@
-//! The Gateway API: built again as a whole when one of its objects, or what it depends on, changes; the delta has what differs.
+//! The Gateway API: routes that change alone are built again alone; where anything else changes by which something is served, all is
+//! built again. The delta has what differs.
 
 use super::certificates::oldest_ingress;
 use super::{BundleSource, PolicyHolder, Translator, put};

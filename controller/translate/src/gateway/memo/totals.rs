@@ -138,8 +138,11 @@ impl Totals {
     pub fn move_route(&mut self, old: &[Attachment], new: &[Attachment]) -> BTreeSet<Key> {
         let (old, new) = (attach::listeners_of(old), attach::listeners_of(new));
         for (gateway, place) in old.difference(&new) {
-            if let Some(count) = self.attached.get_mut(&(Key::clone(gateway), *place)) {
-                *count -= 1;
+            let key = (Key::clone(gateway), *place);
+            let Some(count) = self.attached.get_mut(&key) else { continue };
+            *count -= 1;
+            if *count == 0 {
+                self.attached.remove(&key);
             }
         }
         for (gateway, place) in new.difference(&old) {

@@ -57,8 +57,8 @@ fn everything_is_built_again_where_routes_depend_on_more_than_themselves() {
     let many: Vec<_> = (0..20_001).map(|n| json!({"path": {"value": format!("/{n}")}})).collect();
     for (what, seen) in [
         ("a listener", gateway(1, [json!({"port": 81})].into_iter(), &all)),
-        ("a Policy", one(2, 1, &by_policy)),
-        ("it named one", one(2, 2, &json!([{}]))),
+        ("its first Policy", one(2, 1, &by_policy)),
+        ("it named one that nobody names any more", one(2, 2, &json!([{}]))),
         ("more rules than its namespace may have", one(2, 3, &json!([{"matches": many}]))),
         ("it had", one(2, 4, &json!([{}]))),
     ] {
@@ -68,4 +68,8 @@ fn everything_is_built_again_where_routes_depend_on_more_than_themselves() {
     }
     bench.see([one(2, 5, &json!([{}]))]);
     assert_eq!(steps()[..2], [0, 1], "there is room again");
+    bench.see([one(2, 6, &by_policy)]);
+    steps();
+    bench.see([one(2, 7, &by_policy)]);
+    assert_eq!(steps()[..2], [0, 1], "it names the same Policy");
 }
