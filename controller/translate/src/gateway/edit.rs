@@ -143,7 +143,7 @@ impl Editing<'_, '_, '_> {
         let changed = self.serving.totals.parents.take_changed();
         for host in named.iter().chain(&changed).chain(self.site.beside.touched) {
             let places = self.by.1.places(host);
-            self.touched.extend(places.filter(|at| self.memo.has_host(at)));
+            self.touched.extend(places.filter(|at| self.memo.hosts.has(at)));
         }
         self.merge()?;
         self.lead(routes);
@@ -193,7 +193,7 @@ impl Editing<'_, '_, '_> {
         let taken = room.of(namespace).since(before).and(places);
         known.share = Share { attached, spots, taken };
         for (at, routes) in std::mem::take(&mut self.serving.hosts) {
-            self.memo.add_to_host(&at, routes);
+            self.memo.hosts.add(&at, routes);
             self.touched.insert(at);
         }
         self.memo.put_route(id, known);
@@ -224,7 +224,7 @@ impl Editing<'_, '_, '_> {
         self.edited.backends.extend(known.compiled.backends.keys().cloned());
         for spot in &share.spots {
             totals.parents.remove(namespace, spot);
-            self.memo.take_from_host(spot, &age);
+            self.memo.hosts.remove_route(spot, &age);
             self.touched.insert(spot.at.clone());
         }
         (share, served)
@@ -254,10 +254,10 @@ impl Editing<'_, '_, '_> {
     /// Puts the hosts together that are touched.
     fn merge(&mut self) -> Option<()> {
         for at in &self.touched {
-            self.memo.give_back_meeting(at, &mut self.serving.totals.room);
+            self.memo.hosts.give_back(at, &mut self.serving.totals.room);
         }
         for at in &self.touched {
-            let (routes, refused) = self.memo.take_routes_of(at);
+            let (routes, refused) = self.memo.hosts.take_routes(at);
             self.told.extend(refused);
             if routes.is_empty() && !self.standing.contains(at) {
                 self.memo.leads.forget(Some(at));
@@ -273,7 +273,7 @@ impl Editing<'_, '_, '_> {
                 return None;
             }
             self.told.extend(known.refused().keys().cloned());
-            self.memo.put_host(at.clone(), known);
+            self.memo.hosts.put(at.clone(), known);
             self.edited.hosts.insert(at.clone(), Some(merged));
         }
         Some(())
@@ -316,13 +316,14 @@ impl Editing<'_, '_, '_> {
         self.edited.note(self.told.iter().cloned(), self.built);
         let routes = &self.site.world.gateway_api.routes;
         for id in &self.told {
-            let Some((route, attached)) = routes.get(id).zip(self.memo.attached(id)) else {
+            let Some((route, known)) = routes.get(id).zip(self.memo.known(id)) else {
                 self.built.statuses.remove(id);
                 self.built.losses.remove(id);
                 continue;
             };
-            let hosts = self.memo.refused_hosts(id);
-            let (options, of) = (self.site.options, (id, &**route));
+            let hosts = self.memo.hosts.refused(id, &known.share);
+            let (options, of, attached) =
+                (self.site.options, (id, &**route), &known.share.attached);
             put_route_status(options, of, attached, Some(&hosts), self.by, self.memo, self.built);
         }
     }
@@ -330,7 +331,7 @@ impl Editing<'_, '_, '_> {
     /// Has all built again that was begun.
     fn give_up(self, routes: &BTreeSet<ObjectRef>) {
         let Editing { memo, touched, .. } = self;
-        touched.iter().for_each(|at| memo.make_stale(at));
+        touched.iter().for_each(|at| memo.hosts.make_stale(at));
         for id in routes {
             if memo.compiled(id).is_none() {
                 memo.forget_route(id);

@@ -158,7 +158,7 @@ impl Serving {
         let mut refused = RefusedHosts::new();
         for (at, routes) in std::mem::take(&mut self.hosts) {
             let input = self.input(&at, routes, listeners);
-            let known = match old.take_host(&input, site.beside, &mut self.totals.room) {
+            let known = match old.hosts.take(&input, site.beside, &mut self.totals.room) {
                 Some(known) => known,
                 None => {
                     let (known, merged) = self.merge(site, input, memo);
@@ -169,9 +169,9 @@ impl Serving {
             for (route, why) in known.refused() {
                 refused.entry(route.clone()).or_default().insert(at.clone(), why.clone());
             }
-            memo.put_host(at, known);
+            memo.hosts.put(at, known);
         }
-        old.forget_hosts(memo, built);
+        memo.forget_hosts(old, built);
         let sessions = std::mem::take(&mut self.sessions);
         sessions.finish(site.options, site.beside, (gateways, listeners), &mut refused, built);
         self.lead_sessions(memo, built);
