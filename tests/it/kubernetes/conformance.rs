@@ -123,7 +123,7 @@ fn alone(name: &str) -> Result<()> {
     let output = command.output()?;
     let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
     println!("{said}");
-    ensure!(output.status.success(), "{name}: {}", output.status);
+    ensure!(output.status.success(), "{name}: {}\n{}", output.status, failures(&said));
     Ok(())
 }
 

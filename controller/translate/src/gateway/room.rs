@@ -30,14 +30,14 @@ pub struct Taken {
 }
 
 impl Taken {
-    /// What was taken since.
+    /// What was taken since. A sum that is wrong must end nobody's updates: so nothing is less than nothing.
     pub fn since(self, before: Taken) -> Taken {
         Taken {
-            places: self.places - before.places,
-            rules: self.rules - before.rules,
-            read: self.read - before.read,
-            filters: self.filters - before.filters,
-            comparisons: self.comparisons - before.comparisons,
+            places: self.places.saturating_sub(before.places),
+            rules: self.rules.saturating_sub(before.rules),
+            read: self.read.saturating_sub(before.read),
+            filters: self.filters.saturating_sub(before.filters),
+            comparisons: self.comparisons.saturating_sub(before.comparisons),
         }
     }
 
