@@ -1,8 +1,9 @@
 //! The Gateway API to servers of listeners, and to what is said about each object.
 //!
-//! Shape:   [`build`] makes everything, [`edit`] what routes touch that changed alone: [`gateways`] says which listeners are ours and stand, [`attach`] which routes attach to
-//!          which of them, [`conflict`] which of two kinds of routes has a host, [`route`], [`filter`] and [`target`] what their rules mean, [`serve`] puts the rules of one host on one
-//!          port together, with those of Ingresses; [`sessions`] decides who has what is no request. The records are those of Ingresses: rules, policies, backends.
+//! Shape:   [`build`] makes everything, [`edit`] what routes touch that changed alone. [`gateways`] says which listeners are ours and
+//!          stand, [`attach`] which routes attach to which of them, [`conflict`] which of two kinds of routes has a host, [`route`],
+//!          [`filter`] and [`target`] what their rules mean; [`serve`] puts the rules of one host on one port together, with those of
+//!          Ingresses; [`sessions`] decides who has what is no request. The records are those of Ingresses: rules, policies, backends.
 //! Order:   of two rules with the same path and the same conditions the older object's is served, then the first by namespace
 //!          and name; this also holds between a route and an Ingress. Both are told.
 //! Tenancy: a route that no listener allows adds nothing, and neither does one whose host belongs to a more specific listener.
@@ -109,8 +110,8 @@ pub struct Built {
     pub session_hosts: BTreeSet<HostPattern>,
     /// The routes that have the sessions of server names.
     pub session_holders: SessionHolders,
-    /// Routes have the sessions of several server names.
-    pub has_wide_sessions: bool,
+    /// Hosts may be kept from whoever has the sessions of several server names, a route or an Ingress.
+    pub keeps_sessions: bool,
     /// Ports of nginx that listeners ask for, beside those of Ingresses.
     pub ports: BTreeMap<StreamPort, Listener>,
     /// Those that nginx.conf has, also of listeners that are gone; others wait for a reload.
@@ -234,7 +235,7 @@ pub fn build(site: Site<'_>, settings: &Settings, memo: &mut Memo) -> Built {
                 KnownRoute::new(route, read, bytes)
             }
         };
-        serving.totals.note(id, &known.compiled);
+        serving.totals.note_short(id, &known.compiled);
         built.note(id, &known.compiled);
         let parents = attach::with_tls_policies(id.kind, at, &gateways);
         tls.note_served(known.compiled.tls.keys().map(|(service, _)| service), &parents);

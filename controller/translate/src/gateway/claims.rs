@@ -4,7 +4,7 @@ use super::attach::{self, Attached, Attachment};
 use super::memo::{Memo, NamedHosts, Totals};
 use super::room::Room;
 use super::state::{GatewayState, Gateways};
-use super::{Built, gateways, isolation};
+use super::{Built, gateways, isolation, listener_set};
 use crate::Options;
 use crate::age::Age;
 use crate::host::owner::GatewayClaim;
@@ -75,11 +75,21 @@ pub fn edited(
     }
     let mut scratch = Built::default();
     let classes = gateways::classes(options, &world.gateway_api, &mut scratch);
-    let mut gateways = gateways::gateways(world, options, &classes, None, &mut scratch);
-    if classes.is_empty() || scratch.left != totals.left {
+    let left = Some(&totals.left);
+    let mut gateways = gateways::gateways(world, options, &classes, left, &mut scratch);
+    let now = |id| world.gateway_api.routes.get(id).map(AsRef::as_ref);
+    let both = routes.iter().flat_map(|id| [memo.route(id), now(id)]);
+    if classes.is_empty() {
         return None;
     }
-    memo.left = Some(scratch.left);
+    if listener_set::guests_have(&gateways, both.flatten()) {
+        scratch = Built::default();
+        gateways = gateways::gateways(world, options, &classes, None, &mut scratch);
+        if scratch.left != totals.left {
+            return None;
+        }
+    }
+    memo.left = Some(totals.left.clone());
     let listeners = isolation::Listeners::of(&gateways);
     let mut touched = BTreeSet::new();
     for id in routes {

@@ -1,7 +1,7 @@
 //! Builds again what a few routes touch, where nothing else has changed.
 //!
 //! Shape:   what the routes added is taken back, what they add now is put in, and the hosts that this concerns are put together
-//!          again, by the functions that [`super::build`] has for all of them. Gateways and listeners are read again: there are few.
+//!          again, by the functions that [`super::build`] has for all of them. Gateways and their listeners are read again.
 //! Limits:  where it counts in which order routes are read, everything is built again: in a namespace that asks for more than it may
 //!          have. So it is where a Policy is named by a first route or no more by any, where other Gateways serve a Service that a
 //!          BackendTLSPolicy is about, since its status names them, and where hosts with sessions are touched.
@@ -48,7 +48,7 @@ pub fn edit(
     let is_touched = !named.is_empty() || !site.beside.touched.is_empty();
     let mut touched = named.iter().chain(site.beside.touched);
     if touched.any(|host| built.session_hosts.contains(host))
-        || (is_touched && (built.has_wide_sessions || !site.beside.passed.is_empty()))
+        || (is_touched && (built.keeps_sessions || !site.beside.passed.is_empty()))
     {
         return None;
     }
@@ -77,6 +77,7 @@ pub fn edit(
         moved: BTreeSet::new(),
         told: routes.clone(),
         policies: BTreeSet::new(),
+        named: BTreeMap::new(),
     };
     if editing.run(routes, named).is_none() {
         editing.give_up(routes);
@@ -108,8 +109,8 @@ impl Edited {
     }
 }
 
-/// Services, and the Gateways that serve them.
-type ServedServices = (BTreeSet<Key>, BTreeSet<Key>);
+/// Services, the Gateways that serve them, and when the route was created: of more Gateways than a status names the order counts.
+type ServedServices = (BTreeSet<Key>, BTreeSet<Key>, i64);
 
 struct Editing<'e, 'm, 'w> {
     site: Site<'w>,
@@ -130,6 +131,8 @@ struct Editing<'e, 'm, 'w> {
     told: BTreeSet<ObjectRef>,
     /// The Policies that routes have named until now.
     policies: BTreeSet<Key>,
+    /// The backends that routes have named until now, or name now, with these.
+    named: BTreeMap<BackendId, BTreeSet<ObjectRef>>,
 }
 
 impl Editing<'_, '_, '_> {
@@ -146,7 +149,7 @@ impl Editing<'_, '_, '_> {
             self.touched.extend(places.filter(|at| self.memo.hosts.has(at)));
         }
         self.merge()?;
-        self.lead(routes);
+        self.lead();
         self.put_statuses();
         Some(())
     }
@@ -186,7 +189,7 @@ impl Editing<'_, '_, '_> {
         if served != served_before || known.compiled.charge.is_short() {
             return None;
         }
-        self.edited.backends.extend(known.compiled.backends.keys().cloned());
+        note_backends(&mut self.named, id, &known);
         let route = (id, &**route);
         let spots = self.serving.add(self.site.options, route, &attached, &mut known, self.by);
         let room = &self.serving.totals.room;
@@ -206,7 +209,7 @@ impl Editing<'_, '_, '_> {
         let services = services.filter(|service| self.tls.concern(service));
         let services: BTreeSet<Key> = services.cloned().collect();
         let gateways = attached.iter().map(|at| at.gateway.clone()).collect();
-        (!services.is_empty()).then_some((services, gateways))
+        (!services.is_empty()).then_some((services, gateways, known.created()))
     }
 
     /// Takes back what a route added; answers it with the Services that it led to.
@@ -221,7 +224,7 @@ impl Editing<'_, '_, '_> {
         let allowance = totals.allowance(namespace);
         *allowance = Allowance::of(allowance.left().saturating_add(known.compiled.charge.taken));
         totals.room.give_back(namespace, share.taken.since(share.taken.places()));
-        self.edited.backends.extend(known.compiled.backends.keys().cloned());
+        note_backends(&mut self.named, id, known);
         for spot in &share.spots {
             totals.parents.remove(namespace, spot);
             self.memo.hosts.remove_route(spot, &age);
@@ -251,10 +254,14 @@ impl Editing<'_, '_, '_> {
         KnownRoute::new(route, read, bytes)
     }
 
-    /// Puts the hosts together that are touched.
+    /// Puts the hosts together that are touched; `None`: the order of routes counts, of those that met there or were refused, too.
     fn merge(&mut self) -> Option<()> {
         for at in &self.touched {
-            self.memo.hosts.give_back(at, &mut self.serving.totals.room);
+            let totals = &mut self.serving.totals;
+            if self.memo.hosts.namespaces_met(at).any(|name| totals.is_ordered(name)) {
+                return None;
+            }
+            self.memo.hosts.give_back(at, &mut totals.room);
         }
         for at in &self.touched {
             let (routes, refused) = self.memo.hosts.take_routes(at);
@@ -276,40 +283,52 @@ impl Editing<'_, '_, '_> {
             self.memo.hosts.put(at.clone(), known);
             self.edited.hosts.insert(at.clone(), Some(merged));
         }
-        Some(())
+        let mut told = self.told.iter().map(|id| &id.key.namespace);
+        (!told.any(|name| self.serving.totals.is_ordered(name))).then_some(())
     }
 
-    /// Notes which routes lead to the backends that they have named, or name now.
-    fn lead(&mut self, routes: &BTreeSet<ObjectRef>) {
-        self.edited.backends.extend(self.memo.leads.touched().backends.iter().cloned());
-        for id in &self.edited.backends {
-            let all = &mut self.built.backends;
-            if !self.memo.leads.has(id) {
-                all.remove(id);
-                continue;
-            }
-            if let Some(backend) = all.get_mut(id) {
-                for route in routes {
-                    match self.memo.names(route, id) {
-                        true => backend.routes.insert(route.clone()),
-                        false => backend.routes.remove(route),
-                    };
-                }
-                continue;
-            }
-            let by: BTreeSet<_> = self.memo.routes_to(id).cloned().collect();
-            let found = by.first().and_then(|route| self.memo.compiled(route)?.backends.get(id));
-            // Rules of Ingresses lead to others.
-            let Some((backend_ref, balancing)) = found.cloned() else { continue };
-            let locations = BTreeMap::new();
-            let backend = RouteBackend { backend_ref, balancing, routes: by, locations };
-            all.insert(id.clone(), backend);
+    /// Notes which routes lead to the backends that they have named, or name now. What was built before is changed: so nothing is
+    /// given up any more.
+    fn lead(&mut self) {
+        let mut named = std::mem::take(&mut self.named);
+        for id in &self.memo.leads.touched().backends {
+            named.entry(id.clone()).or_default();
         }
-        for id in &self.edited.backends {
-            if let Some(backend) = self.built.backends.get_mut(id) {
-                backend.locations = self.memo.locations(id, backend);
+        for (id, routes) in named {
+            if self.set_backend(&id, &routes) {
+                self.edited.backends.insert(id);
             }
         }
+    }
+
+    /// Notes which of these routes lead to a backend; answers whether it is another one than before.
+    fn set_backend(&mut self, id: &BackendId, routes: &BTreeSet<ObjectRef>) -> bool {
+        let all = &mut self.built.backends;
+        if !self.memo.leads.has(id) {
+            return all.remove(id).is_some();
+        }
+        if let Some(backend) = all.get_mut(id) {
+            let mut is_other = false;
+            for route in routes {
+                work::count(Step::Led);
+                is_other |= match self.memo.names(route, id) {
+                    true => backend.routes.insert(route.clone()),
+                    false => backend.routes.remove(route),
+                };
+            }
+            let locations = self.memo.locations(id, backend);
+            let before = std::mem::replace(&mut backend.locations, locations);
+            return is_other || before != backend.locations;
+        }
+        let by: BTreeSet<_> = self.memo.routes_to(id).cloned().collect();
+        let found = by.first().and_then(|route| self.memo.compiled(route)?.backends.get(id));
+        // Rules of Ingresses lead to others.
+        let Some((backend_ref, balancing)) = found.cloned() else { return false };
+        let locations = BTreeMap::new();
+        let mut backend = RouteBackend { backend_ref, balancing, routes: by, locations };
+        backend.locations = self.memo.locations(id, &backend);
+        all.insert(id.clone(), backend);
+        true
     }
 
     fn put_statuses(&mut self) {
@@ -328,7 +347,7 @@ impl Editing<'_, '_, '_> {
         }
     }
 
-    /// Has all built again that was begun.
+    /// Has all built again that was begun: its hosts count as changed, and nobody as a reader for routes that are not known.
     fn give_up(self, routes: &BTreeSet<ObjectRef>) {
         let Editing { memo, touched, .. } = self;
         touched.iter().for_each(|at| memo.hosts.make_stale(at));
@@ -337,5 +356,16 @@ impl Editing<'_, '_, '_> {
                 memo.forget_route(id);
             }
         }
+    }
+}
+
+/// Notes that a route names backends.
+fn note_backends(
+    named: &mut BTreeMap<BackendId, BTreeSet<ObjectRef>>,
+    id: &ObjectRef,
+    known: &KnownRoute,
+) {
+    for backend in known.compiled.backends.keys() {
+        named.entry(backend.clone()).or_default().insert(id.clone());
     }
 }

@@ -9,6 +9,8 @@
 
 mod guests;
 
+pub use guests::have as guests_have;
+
 use super::Built;
 use super::address::{Place, Refusal};
 use super::attach::admits;

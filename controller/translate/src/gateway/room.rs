@@ -206,6 +206,11 @@ impl Room {
 }
 
 impl Meeting {
+    /// The namespaces of the routes.
+    pub fn namespaces(&self) -> impl Iterator<Item = &Name> {
+        self.before.keys()
+    }
+
     /// What each namespace took.
     fn taken(&self) -> impl Iterator<Item = (&Name, Taken)> {
         let both = self.before.iter().zip(self.after.values());

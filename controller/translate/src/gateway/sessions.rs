@@ -164,7 +164,7 @@ impl Sessions {
             built.sessions.insert(place, route);
         }
         close(options, gateways, built);
-        built.has_wide_sessions = !wide.is_empty();
+        built.keeps_sessions = !wide.is_empty() || !beside.passed.is_empty();
         wide.keep(options, beside, listeners, built);
         kept::keep_from_ingresses(options, beside, built);
         built.session_holders = SessionHolders::of(&built.sessions, holders);

@@ -15,6 +15,8 @@ pub enum Step {
     Level,
     /// A route is read.
     Read,
+    /// A backend is noted as one to which a route leads, or no more.
+    Led,
     /// The filters of a rule or of a backend are read, or copied for a redirect.
     Filters,
     /// The rules of a route are made for a listener.
@@ -43,7 +45,7 @@ pub enum Step {
 
 #[cfg(test)]
 thread_local! {
-    static WORK: std::cell::Cell<[usize; 18]> = const { std::cell::Cell::new([0; 18]) };
+    static WORK: std::cell::Cell<[usize; 19]> = const { std::cell::Cell::new([0; 19]) };
 }
 
 /// Notes one step.

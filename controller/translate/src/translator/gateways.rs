@@ -113,7 +113,7 @@ impl Translator {
         }
         let routes = changed.gateway_api.iter().filter(|id| id.kind.is_of_requests());
         let mut routes: BTreeSet<ObjectRef> = routes.cloned().collect();
-        routes.extend(memo.readers_of_changed(world, &changed.services));
+        routes.extend(memo.readers_of_changed(world, &changed.service_specs));
         Some(routes)
     }
 
@@ -274,7 +274,7 @@ impl Translator {
             || self.is_of_services(changed)
             || !changed.namespaces.is_empty()
             || self.objects_are_named(world, changed)
-            || !self.gateway_memo.readers_of_changed(world, &changed.services).is_empty()
+            || !self.gateway_memo.readers_of_changed(world, &changed.service_specs).is_empty()
             || is_beside()
     }
 

@@ -14,6 +14,7 @@ use crate::gateway::left::{Group, Leaves, Left};
 use crate::gateway::room::Room;
 use crate::gateway::state::{Gateways, ListenerState};
 use oxigress_core::model::HostPattern;
+use oxigress_objects::gateway::Route;
 use oxigress_objects::gateway_status::Condition;
 use oxigress_objects::verdict::Note;
 use oxigress_objects::{Key, Kind, Name, ObjectRef, World};
@@ -108,18 +109,21 @@ struct Guests<'w> {
 impl<'w> Guests<'w> {
     fn of(read: &Read<'w>) -> Self {
         let mut guests = Guests::default();
-        for (_, listener) in read.iter().filter(|(gateway, listener)| is_guest(gateway, listener)) {
-            let host = &listener.host;
-            match host.as_str().strip_prefix('*') {
-                Some(below) => {
-                    let all = guests.below.entry(below.into());
-                    let (_, all) = all.or_insert_with(|| (host.clone(), BTreeSet::new()));
-                    all.insert(&listener.home.key.namespace);
-                }
-                None => drop(guests.exact.insert(host.clone())),
-            }
-        }
+        let all = read.iter().filter(|(gateway, listener)| is_guest(gateway, listener));
+        all.for_each(|(_, listener)| guests.add(listener));
         guests
+    }
+
+    fn add(&mut self, listener: &ListenerState<'w>) {
+        let host = &listener.host;
+        match host.as_str().strip_prefix('*') {
+            Some(below) => {
+                let all = self.below.entry(below.into());
+                let (_, all) = all.or_insert_with(|| (host.clone(), BTreeSet::new()));
+                all.insert(&listener.home.key.namespace);
+            }
+            None => drop(self.exact.insert(host.clone())),
+        }
     }
 
     fn is_empty(&self) -> bool {
@@ -130,6 +134,18 @@ impl<'w> Guests<'w> {
     fn have(&self, host: &HostPattern) -> bool {
         self.exact.contains(host) || levels(host).any(|parent| self.below.contains_key(parent))
     }
+}
+
+/// Whether requests for a host that one of these routes names would come to a listener of a guest: what guests leave depends on it.
+pub fn have<'r>(gateways: &Gateways<'_>, routes: impl Iterator<Item = &'r Route>) -> bool {
+    let mut guests = Guests::default();
+    for (gateway, state) in gateways {
+        let all = state.listeners.iter().filter(|listener| is_guest(gateway, listener));
+        all.for_each(|listener| guests.add(listener));
+    }
+    let mut names = routes.flat_map(|route| &route.spec.hostnames);
+    !guests.is_empty()
+        && names.any(|name| HostPattern::parse(name).is_ok_and(|host| guests.have(&host)))
 }
 
 /// What the listeners of guests leave to routes of others. A route is attached as if no listener of a set was in the way of another

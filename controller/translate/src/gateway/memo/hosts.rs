@@ -105,6 +105,11 @@ impl Hosts {
         }
     }
 
+    /// The namespaces of the routes that met on a host.
+    pub fn namespaces_met(&self, at: &ListenerHost) -> impl Iterator<Item = &Name> {
+        self.0.get(at).into_iter().flat_map(|known| known.meeting.namespaces())
+    }
+
     /// Gives back what namespaces took where routes met on a host.
     pub fn give_back(&mut self, at: &ListenerHost, room: &mut Room) {
         if let Some(known) = self.0.get_mut(at) {

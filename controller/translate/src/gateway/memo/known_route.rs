@@ -116,6 +116,11 @@ impl KnownRoute {
         }
     }
 
+    /// When it was created.
+    pub fn created(&self) -> i64 {
+        self.route.meta.created
+    }
+
     /// Its creation, its name and its kind.
     pub fn age(&self, id: &ObjectRef) -> Age {
         (self.route.meta.created, id.key.clone(), id.kind)

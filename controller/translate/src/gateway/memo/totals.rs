@@ -23,7 +23,7 @@ pub struct Share {
     pub attached: Vec<Attachment>,
     /// The hosts where it is served.
     pub spots: Vec<SharedSpot>,
-    /// What it has taken of the limits of its namespace, but where it met others on a host.
+    /// What it has taken of the limits of its namespace, except what it took where it met others on a host.
     pub taken: Taken,
 }
 
@@ -117,8 +117,8 @@ impl Totals {
         self.room.is_full(namespace) || self.short.contains(namespace)
     }
 
-    /// Notes that a route was read.
-    pub fn note(&mut self, id: &ObjectRef, compiled: &route::CompiledRoute) {
+    /// Notes whether the namespace of a route had too little for its expressions.
+    pub fn note_short(&mut self, id: &ObjectRef, compiled: &route::CompiledRoute) {
         if compiled.charge.is_short() {
             self.short.insert(id.key.namespace.clone());
         }

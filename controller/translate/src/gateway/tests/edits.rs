@@ -73,3 +73,107 @@ fn everything_is_built_again_where_routes_depend_on_more_than_themselves() {
     bench.see([one(2, 7, &by_policy)]);
     assert_eq!(steps()[..2], [0, 1], "it names the same Policy");
 }
+
+/// What is served and told equals what is translated from scratch.
+fn check(bench: &Bench, what: &str) {
+    let mut scratch = Translator::new(bench.translator.options.clone());
+    scratch.update(&bench.world, &bench.world.all());
+    assert_eq!(bench.translator.snapshot(), scratch.snapshot(), "{what}");
+    assert_eq!(bench.translator.statuses(), scratch.statuses(), "{what}");
+    assert_eq!(bench.translator.verdicts(), scratch.verdicts(), "{what}");
+}
+
+fn services(names: &[&str]) -> String {
+    let one = |name: &&str| {
+        format!(
+            "---\napiVersion: v1\nkind: Service\nmetadata: {{ name: {name}, namespace: a }}\nspec: {{ ports: [{{ port: 80 }}] }}\n"
+        )
+    };
+    names.iter().map(one).collect()
+}
+
+fn rule(path: &str, service: &str) -> Value {
+    json!({"matches": [{"path": {"value": path}}], "backendRefs": [{"name": service, "port": 80}]})
+}
+
+#[test]
+fn a_route_that_leaves_a_path_leaves_it_to_one_with_affinity() {
+    let mut bench = bench(0);
+    bench.apply(
+        &(services(&["s0", "s1", "s2"])
+            + "---\napiVersion: oxigress.io/v1alpha1\nkind: Policy\n\
+        metadata: { name: p, namespace: a }\nspec: { affinity: cookie }\n"),
+    );
+    let host = ["h.test".to_owned()];
+    let route =
+        |name: &str, created, rules: &Value| http_route(("a", name), created, 1, &host, rules);
+    let mut sticky = rule("/", "s2");
+    let policy = json!({"group": "oxigress.io", "kind": "Policy", "name": "p"});
+    sticky["filters"] = json!([{"type": "ExtensionRef", "extensionRef": policy}]);
+    bench.see([route("r1", 1, &json!([rule("/", "s1")])), route("r2", 2, &json!([sticky]))]);
+    steps();
+    bench.see([route("r1", 1, &json!([rule("/x", "s0")]))]);
+    assert_eq!(steps()[..2], [0, 1]);
+    check(&bench, "the other one has the path, and its cookie the place of it");
+}
+
+#[test]
+fn hosts_kept_from_a_wildcard_that_is_passed_through_are_so_no_more_when_it_goes() {
+    let mut bench = Bench::new(Options { ssl_passthrough: true, ..options("") });
+    let all = json!({"from": "All"});
+    bench.see([class(), gateway(0, [json!({"port": 80})].into_iter(), &all)]);
+    bench.see([http_route(("a", "r"), 1, 1, &["h.x.test".to_owned()], &json!([{}]))]);
+    let ingress = "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: { name: i, namespace: b, \
+        creationTimestamp: \"2020-01-01T00:00:00Z\", annotations: { kubernetes.io/ingress.class: nginx, \
+        nginx.ingress.kubernetes.io/ssl-passthrough: \"true\" } }\nspec:\n  rules:\n  - host: '*.x.test'\n    \
+        http: { paths: [{ path: /, pathType: Prefix, backend: { service: { name: s, port: { number: 80 } } } }] }\n";
+    bench.apply(ingress);
+    check(&bench, "it is kept");
+    assert!(!bench.translator.snapshot().sessions.is_empty());
+    bench.see([(ObjectRef::new(Kind::Ingress, Key::new("b", "i")), None)]);
+    check(&bench, "there is nothing to keep it from");
+}
+
+#[test]
+fn a_service_that_many_routes_read_costs_each_of_them_once() {
+    let mut bench = bench(0);
+    let names: Vec<_> = (0..100).map(|n| format!("s{n}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).chain(["common"]).collect();
+    bench.apply(&services(&names));
+    let route = |n: usize| {
+        let rules = json!([rule("/", names[n]), rule("/common", "common")]);
+        http_route(("a", &format!("r{n}")), 1, 1, &[format!("h{n}.test")], &rules)
+    };
+    bench.see((0..100).map(route));
+    steps();
+    work::take(Step::Led);
+    bench.apply(&services(&["common"]).replace("port: 80", "port: 80, targetPort: 8080"));
+    assert_eq!(steps()[..2], [0, 1]);
+    assert_eq!(work::take(Step::Led), 2 * 100, "each of two backends");
+    check(&bench, "the other port");
+}
+
+#[test]
+fn a_namespace_that_compared_too_many_rules_is_served_again_where_others_have_gone() {
+    let mut bench = Bench::new(options(""));
+    let all = json!({"from": "All"});
+    let listeners = ["h1.x.test", "h2.x.test"].map(|host| json!({"port": 80, "hostname": host}));
+    bench.see([class(), gateway(0, listeners.into_iter(), &all)]);
+    let many = |value: &str| {
+        let one = |n: usize| json!({"headers": [{"name": "h", "value": format!("{value}{n}")}], "method": value});
+        json!([{"matches": (0..600).map(one).collect::<Vec<_>>()}])
+    };
+    let at = |name: &str, host: &str, rules: &Value| {
+        http_route(("b", name), 1, 1, &[host.to_owned()], rules)
+    };
+    let wide = http_route(("a", "wide"), 0, 1, &["*.x.test".to_owned()], &many("POST"));
+    bench.see([wide, at("r1", "h1.x.test", &many("GET")), at("r2", "h2.x.test", &many("GET"))]);
+    let count = |bench: &Bench| {
+        let at = ListenerHost::parse("80/h2.x.test").unwrap();
+        bench.translator.snapshot().listener_servers[&at].rules.len()
+    };
+    let before = count(&bench);
+    bench.see([(ObjectRef::new(Kind::HTTPRoute, Key::new("b", "r1")), None)]);
+    assert!(count(&bench) > before, "{before}");
+    check(&bench, "there is room for all");
+}
