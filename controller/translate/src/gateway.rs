@@ -66,6 +66,7 @@ pub use state::Home;
 pub use status::notes;
 pub use target::{is_watched, protocol_of};
 pub use tls_policy::{authorities_of, count_authorities, count_certificates, services};
+pub use tls_policy::is_full as has_all_tls_policies;
 
 use crate::Options;
 use crate::age::Age;

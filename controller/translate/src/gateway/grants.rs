@@ -64,6 +64,12 @@ pub fn namespaces(grant: &ReferenceGrant) -> impl Iterator<Item = &str> {
     all.map(|from| from.namespace.as_str())
 }
 
+/// Whether a grant is for Gateways or ListenerSets.
+pub fn is_of_gateways(grant: &ReferenceGrant) -> bool {
+    let kinds = [Kind::Gateway, Kind::ListenerSet].map(|kind| kind.to_string());
+    grant.spec.from.iter().any(|from| from.group == gateway::GROUP && kinds.contains(&from.kind))
+}
+
 fn is_route(name: &str) -> bool {
     Kind::ROUTES.iter().any(|kind| kind.to_string() == name)
 }

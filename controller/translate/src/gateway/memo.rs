@@ -176,6 +176,34 @@ impl Memo {
         all
     }
 
+    /// The routes that are read again since grants changed; `None`: Gateways may refer to something else, too.
+    pub fn readers_of_grants<'k>(
+        &self,
+        world: &World,
+        changed: impl Iterator<Item = &'k Key>,
+    ) -> Option<BTreeSet<ObjectRef>> {
+        let mut all = BTreeSet::new();
+        for key in changed {
+            let both = [self.grants.get(key), world.gateway_api.grants.get(key)];
+            for grant in both.into_iter().flatten() {
+                if grants::is_of_gateways(grant) {
+                    return None;
+                }
+                all.extend(self.readers_by(&key.namespace, grant).into_iter().cloned());
+            }
+        }
+        Some(all)
+    }
+
+    /// Has routes read again, whether they have changed or not.
+    pub fn make_stale(&mut self, routes: &BTreeSet<ObjectRef>) {
+        for id in routes {
+            if let Some(known) = self.routes.get_mut(id) {
+                known.is_stale = true;
+            }
+        }
+    }
+
     /// What was compiled of a route, if neither it nor what it refers to has changed; `left`: what its namespace has for expressions.
     pub fn take_route(
         &mut self,

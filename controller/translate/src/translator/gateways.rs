@@ -81,6 +81,9 @@ impl Translator {
         let beside = Beside { servers, touched: hosts, named, passed, owner: &owner };
         let site = gateway::Site { world, options: &self.options, beside: &beside };
         let edited = routes.and_then(|routes| {
+            if changed.gateway_api.iter().any(|id| id.kind == Kind::ReferenceGrant) {
+                memo.make_stale(&routes);
+            }
             let touched = (&routes, &self.claimed);
             gateway::edit(site, &self.settings, &mut memo, &mut before, touched)
         });
@@ -102,7 +105,8 @@ impl Translator {
     /// The routes that are to be read again, if nothing else has changed by which something is served of the Gateway API.
     fn routes_alone(&self, world: &World, changed: &Changed) -> Option<BTreeSet<ObjectRef>> {
         let memo = &self.gateway_memo;
-        let mut others = changed.gateway_api.iter().filter(|id| !id.kind.is_of_requests());
+        let is_alone = |id: &&ObjectRef| id.kind.is_of_requests() || id.kind == Kind::ReferenceGrant;
+        let mut others = changed.gateway_api.iter().filter(|id| !is_alone(id));
         let is_else = others.any(|id| self.is_used(world, id))
             || memo.opened.has_due()
             || self.is_of_services(changed)
@@ -114,6 +118,8 @@ impl Translator {
         let routes = changed.gateway_api.iter().filter(|id| id.kind.is_of_requests());
         let mut routes: BTreeSet<ObjectRef> = routes.cloned().collect();
         routes.extend(memo.readers_of_changed(world, &changed.service_specs));
+        let grants = changed.gateway_api.iter().filter(|id| id.kind == Kind::ReferenceGrant);
+        routes.extend(memo.readers_of_grants(world, grants.map(|id| &id.key))?);
         Some(routes)
     }
 
@@ -297,12 +303,21 @@ impl Translator {
         let has_status = |kind, key| statuses.contains_key(&ObjectRef::new(kind, key));
         let is_of_ours = || match id.kind {
             Kind::Policy => self.asks_for(&id.key),
-            Kind::ReferenceGrant => true,
+            Kind::ReferenceGrant => {
+                let routes = self.gateway_memo.readers_of_grants(world, [&id.key].into_iter());
+                routes.is_none_or(|routes| !routes.is_empty())
+            }
             // What is in a namespace that nobody watches has no status, and neither does what attaches to it.
             kind if kind.is_namespaced()
                 && !gateway::is_watched(world, &self.options, namespace) =>
             {
                 false
+            }
+            Kind::BackendTLSPolicy => {
+                let is_read = |service| self.gateway_memo.readers_of(&service).next().is_some();
+                let policy = api.tls_policies.get(&id.key).into_iter();
+                let mut services = policy.flat_map(|policy| gateway::services(&id.key, policy));
+                services.any(is_read) || gateway::has_all_tls_policies(api, namespace)
             }
             Kind::Gateway => api.gateways.get(&id.key).is_some_and(|gateway| {
                 let class = Key::new("", &gateway.spec.gateway_class_name);

@@ -177,3 +177,38 @@ fn a_namespace_that_compared_too_many_rules_is_served_again_where_others_have_go
     assert!(count(&bench) > before, "{before}");
     check(&bench, "there is room for all");
 }
+
+#[test]
+fn grants_and_policies_that_concern_no_route_build_nothing() {
+    let mut bench = bench(4);
+    let grant = |kind: &str, service: &str| {
+        let spec = json!({"from": [{"group": GROUP, "kind": kind, "namespace": "a"}],
+            "to": [{"group": "", "kind": "Service", "name": service}]});
+        let id = ObjectRef::new(Kind::ReferenceGrant, Key::new("c", "g"));
+        (id, Some(Object::ReferenceGrant(resource(0, spec))))
+    };
+    let foreign = json!([{"backendRefs": [{"name": "s", "namespace": "c", "port": 80}]}]);
+    bench.see([one(2, 1, &foreign)]);
+    bench.apply(&services(&["s"]).replace("namespace: a", "namespace: c"));
+    for (kind, service, expected, what) in [
+        ("HTTPRoute", "other", [0, 0], "nobody asks about it"),
+        ("HTTPRoute", "s", [0, 1], "a route does"),
+        ("Gateway", "s", [1, 0], "whatever Gateways may refer to"),
+        ("TCPRoute", "none", [1, 0], "what it was for"),
+        ("TCPRoute", "other", [0, 0], "neither before nor now"),
+    ] {
+        steps();
+        bench.see([grant(kind, service)]);
+        assert_eq!(steps()[..2], expected, "{what}");
+        check(&bench, what);
+    }
+    steps();
+    bench.apply(&https::tls_policy("p", "a"));
+    assert_eq!(steps()[..2], [0, 0], "no route leads to its Service");
+    bench.apply(&services(&["s"]));
+    bench.see([one(0, 1, &json!([rule("/", "s")]))]);
+    steps();
+    bench.see([(ObjectRef::new(Kind::BackendTLSPolicy, Key::new("a", "p")), None)]);
+    assert_eq!(steps()[..2], [1, 0], "a route does");
+    check(&bench, "it is gone");
+}
