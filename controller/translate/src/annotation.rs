@@ -28,7 +28,7 @@ mod upstream_tls;
 
 pub use client_tls::ClientTls;
 pub use reader::IngressContext;
-pub use redirects::{Hosts, counterpart, other_names};
+pub use redirects::{Hosts, counterpart};
 pub use snippet::{Common, ServerSnippet};
 
 use crate::backend_ref::BackendRef;
@@ -158,6 +158,23 @@ pub fn parse(
     found.closing = (!reader.closing.is_empty()).then(|| reader.closing.join(", "));
     let Reader { notes, referred, bundles, .. } = reader;
     Read { annotations: found, host, notes, referred, bundles }
+}
+
+/// What the annotations say about the names of hosts, as [`parse`] reads it; `None`: it is a canary, or may be one, and has no
+/// names of its own.
+pub fn names(
+    context: IngressContext<'_>,
+    all: &BTreeMap<String, String>,
+    prefix: &str,
+) -> Option<Hosts> {
+    let mut reader = Reader::new(context, prefix, all);
+    let mut canary = canary::Draft::default();
+    for (name, text) in reader.all() {
+        let value = Value { name, text, notes: &mut reader.notes };
+        canary.take(value, &mut Compiler::over_budget());
+    }
+    let is_main = canary.finish(&mut reader.notes) == Finished::Main;
+    is_main.then(|| redirects::names(&mut reader))
 }
 
 fn read_policies(

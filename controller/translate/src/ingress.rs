@@ -32,6 +32,8 @@ use std::sync::Arc;
 pub struct Parsed {
     /// What it claims, its hosts at least if nothing of it is served; `None`: it is not ours, or may be a canary.
     pub claims: Option<Claims>,
+    /// What it may have as other names of its hosts, whether they hold or not.
+    pub other_names: BTreeSet<HostPattern>,
     /// What becomes of it; `None`: it is not ours.
     pub acceptance: Option<Acceptance>,
     /// What there is to say about it by itself.
@@ -55,8 +57,7 @@ pub fn references(
     if !matches!(class::choose(world, options, key, ingress), Choice::Ours) {
         return BTreeSet::new();
     }
-    let (defaults, https_port) = (&settings.defaults, options.https_port);
-    let context = IngressContext { world, ingress: key, defaults, https_port };
+    let context = context(world, options, settings, key);
     let (all, prefix) = (&ingress.annotations, &options.annotations_prefix);
     let read = annotation::parse(context, all, prefix, settings, &mut Compiler::over_budget());
     let mut named = read.referred;
@@ -114,8 +115,7 @@ pub fn parse(
     if let Some(unread) = refuse(world, options, settings, (key, ingress)) {
         return unread;
     }
-    let (defaults, https_port) = (&settings.defaults, options.https_port);
-    let context = IngressContext { world, ingress: key, defaults, https_port };
+    let context = context(world, options, settings, key);
     let annotation::Read { annotations, mut host, mut notes, referred, bundles } =
         annotation::parse(
             context,
@@ -148,11 +148,14 @@ pub fn parse(
     }
     claims.hosts = frozen(hosts);
     claims.check_captures(options.regex_per_host, &mut notes);
+    let mut other_names = BTreeSet::new();
     if claims.canary().is_none() {
+        other_names = host.hosts.other_names(claims.hosts.keys());
         host.tls = read_tls(ingress, &mut notes);
         claims.host_settings = Sealed::new(host);
     }
-    Parsed { claims: Some(claims), acceptance: Some(Acceptance::Served), notes, referred, bundles }
+    let (claims, acceptance) = (Some(claims), Some(Acceptance::Served));
+    Parsed { claims, other_names, acceptance, notes, referred, bundles }
 }
 
 /// What becomes of an Ingress that is another controller's, or whose whole is refused.
@@ -180,22 +183,51 @@ pub fn refused(
     (key, ingress): (&Key, &Ingress),
     note: Note,
 ) -> Parsed {
-    let (defaults, https_port) = (&settings.defaults, options.https_port);
-    let context = IngressContext { world, ingress: key, defaults, https_port };
-    let (all, prefix) = (&ingress.annotations, &options.annotations_prefix);
-    let read = annotation::parse(context, all, prefix, settings, &mut Compiler::over_budget());
-    let is_main = !read.annotations.is_refused && read.annotations.canary.is_none();
-    let hosts = annotation::Hosts { app_root: None, ..read.host.hosts };
-    let claims = is_main.then(|| Claims {
-        hosts: hosts_of(ingress),
-        host_settings: Sealed::new(HostSettings { hosts, ..HostSettings::default() }),
+    let (acceptance, notes) = (Some(Acceptance::Refused), vec![note]);
+    let context = context(world, options, settings, key);
+    let names = annotation::names(context, &ingress.annotations, &options.annotations_prefix);
+    let Some(names) = names else { return Parsed { acceptance, notes, ..Parsed::default() } };
+    let hosts = hosts_of(ingress);
+    let other_names = names.other_names(&hosts);
+    let hosts = hosts.into_iter().map(|host| (host, Vec::new())).collect();
+    let host_settings = HostSettings { hosts: names, ..HostSettings::default() };
+    let claims = Claims {
+        hosts: frozen(hosts),
+        host_settings: Sealed::new(host_settings),
         ..Claims::nothing(key, ingress.created)
-    });
-    let acceptance = Some(Acceptance::Refused);
-    Parsed { claims, acceptance, notes: vec![note], ..Parsed::default() }
+    };
+    Parsed { claims: Some(claims), other_names, acceptance, notes, ..Parsed::default() }
 }
 
-/// The hosts of the rules of an Ingress; all hosts, where it says nothing else of one.
+/// The hosts that an Ingress of ours would have, those that are other names of its hosts among them. A canary has none.
+pub fn hosts_to_have(
+    world: &World,
+    options: &Options,
+    settings: &Settings,
+    (key, ingress): (&Key, &Ingress),
+) -> BTreeSet<HostPattern> {
+    let context = context(world, options, settings, key);
+    let names = annotation::names(context, &ingress.annotations, &options.annotations_prefix);
+    let Some(names) = names else { return BTreeSet::new() };
+    let mut hosts = hosts_of(ingress);
+    if ingress.rules.is_empty() && ingress.default_backend.is_some() {
+        hosts.insert(HostPattern::default_host());
+    }
+    hosts.append(&mut names.other_names(&hosts));
+    hosts
+}
+
+fn context<'a>(
+    world: &'a World,
+    options: &Options,
+    settings: &'a Settings,
+    ingress: &'a Key,
+) -> IngressContext<'a> {
+    let (defaults, https_port) = (&settings.defaults, options.https_port);
+    IngressContext { world, ingress, defaults, https_port }
+}
+
+/// The hosts of the rules of an Ingress, and all hosts, if it may say something of these: more than it has.
 pub fn named_hosts(ingress: &Ingress) -> BTreeSet<HostPattern> {
     let named = ingress.rules.iter().filter_map(|rule| HostPattern::parse(&rule.host).ok());
     let is_unnamed =
@@ -204,10 +236,9 @@ pub fn named_hosts(ingress: &Ingress) -> BTreeSet<HostPattern> {
 }
 
 /// The hosts of the rules that are read, without their paths.
-fn hosts_of(ingress: &Ingress) -> SortedMap<HostPattern, Box<[Claim]>> {
+fn hosts_of(ingress: &Ingress) -> BTreeSet<HostPattern> {
     let rules = ingress.rules.iter().take(MAX_RULES);
-    let hosts = rules.filter_map(|rule| parse_host(&rule.host).ok());
-    frozen(hosts.map(|host| (host, Vec::new())).collect())
+    rules.filter_map(|rule| parse_host(&rule.host).ok()).collect()
 }
 
 /// Passthrough is the operator's to permit.

@@ -114,7 +114,8 @@ impl Pace {
             let due_at = self.share(&payer, now).due_at;
             self.by_time.insert((due_at, payer.clone()));
         }
-        self.named.set(&id, named::hosts_of(prices.prefix(), change.object.as_ref()));
+        let Prices { translator, world } = *prices;
+        self.named.set(&id, hosts_of(translator, world, (&id, change.object.as_ref())));
         if self.share(&payer, now).put(change) {
             self.news.insert(id, true);
             self.waiting += 1;

@@ -14,7 +14,7 @@ pub mod withheld;
 
 use crate::age::Age;
 use crate::age::stock::Stock;
-use crate::annotation::{Common, other_names, snippet};
+use crate::annotation::{Common, snippet};
 use crate::backend::room::Room;
 use crate::backend::spec::{BackendSpec, HostBackend, SpecOwners};
 use crate::backend::stream;
@@ -413,9 +413,7 @@ impl Translator {
         let notes = parsed.notes.into_iter().map(|note| (object.clone(), note));
         self.notes.set(Part::Ingress(key.clone()), notes);
         self.referred.set(key, parsed.referred);
-        let ingress = world.ingresses.get(key).filter(|_| parsed.acceptance.is_some());
-        let prefix = &self.options.annotations_prefix;
-        self.other_names.set(key, ingress.map(|it| other_names(prefix, it)).unwrap_or_default());
+        self.other_names.set(key, parsed.other_names);
         self.offer_bundles(BundleSource::Ingress(key.clone()), parsed.bundles);
         if self.acceptances.get(key) != parsed.acceptance.as_ref() {
             match parsed.acceptance {

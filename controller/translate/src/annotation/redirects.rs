@@ -5,9 +5,8 @@
 use super::reader::Reader;
 use oxigress_core::model::HostPattern;
 use oxigress_core::model::policy::{Policies, Redirect, Rewrite, Template};
-use oxigress_objects::ingress::Ingress;
 use oxigress_objects::verdict::Note;
-use oxigress_settings::grammar::{parse_bool, template};
+use oxigress_settings::grammar::template;
 use std::collections::BTreeSet;
 
 /// What an Ingress says about whole hosts.
@@ -26,8 +25,7 @@ const REGEX: &[u8] = br"^$[](){}*+?&=\|";
 
 /// Reads the annotations of this group; what is invalid is noted.
 pub fn read(reader: &mut Reader<'_>, policies: &mut Policies) -> Hosts {
-    let mut hosts = Hosts::default();
-    reader.flag("from-to-www-redirect", &mut hosts.from_to_www);
+    let mut hosts = names(reader);
     reader.flag("preserve-trailing-slash", &mut policies.keeps_trailing_slash);
     reader.flag("relative-redirects", &mut policies.relative_redirects);
     let mut names_port = None;
@@ -43,7 +41,6 @@ pub fn read(reader: &mut Reader<'_>, policies: &mut Policies) -> Hosts {
     hosts.app_root = reader.parsed("app-root", "a path that begins with `/`", |text| {
         template(text, b"$").ok().filter(|_| is_path(text))
     });
-    hosts.aliases = aliases(reader);
     rewrite(reader, policies);
     if let Some(host) = reader.template("upstream-vhost", "a host's name", REGEX) {
         policies.upstream_host = Some(host);
@@ -88,54 +85,52 @@ pub fn counterpart(host: &HostPattern) -> Option<HostPattern> {
     }
 }
 
-/// The hosts that an Ingress may have beside those of its rules: its aliases, and the redirected names of its hosts. A canary has
-/// none.
-pub fn other_names(prefix: &str, ingress: &Ingress) -> BTreeSet<HostPattern> {
-    let text = |name: &str| ingress.annotations.get(&format!("{prefix}/{name}"));
-    let is_set = |name: &str| text(name).and_then(|text| parse_bool(text.trim())) == Some(true);
-    if is_set("canary") {
-        return BTreeSet::new();
+/// Reads what the annotations say about the names of hosts.
+pub fn names(reader: &mut Reader<'_>) -> Hosts {
+    let mut hosts = Hosts::default();
+    reader.flag("from-to-www-redirect", &mut hosts.from_to_www);
+    hosts.aliases = aliases(reader);
+    hosts
+}
+
+impl Hosts {
+    /// The names that an Ingress with these hosts may have beside them: its aliases, and the redirected names of its hosts.
+    pub fn other_names<'h>(
+        &self,
+        hosts: impl IntoIterator<Item = &'h HostPattern>,
+    ) -> BTreeSet<HostPattern> {
+        let mut hosts = hosts.into_iter().peekable();
+        // Whoever has no host has no other name of it.
+        let aliases = self.aliases.iter().filter(|_| hosts.peek().is_some());
+        let mut names: BTreeSet<HostPattern> = aliases.cloned().collect();
+        names.extend(hosts.filter(|_| self.from_to_www).filter_map(counterpart));
+        names
     }
-    let mut names = text("server-alias").map_or_else(BTreeSet::new, |all| listed(all, |_| {}));
-    if names.len() > MAX_ALIASES {
-        names.clear();
-    }
-    let hosts = ingress.rules.iter().filter(|_| is_set("from-to-www-redirect"));
-    let hosts = hosts.filter_map(|rule| HostPattern::parse(&rule.host).ok());
-    names.extend(hosts.filter_map(|host| counterpart(&host)));
-    names
 }
 
 /// Most hosts in one server-alias.
 const MAX_ALIASES: usize = 64;
 
-/// The hosts of a list, each once; `other` is told each name that is none.
-fn listed(names: &str, mut other: impl FnMut(&str)) -> BTreeSet<HostPattern> {
-    let mut hosts = BTreeSet::new();
-    for name in names.split(',').map(str::trim).filter(|name| !name.is_empty()) {
-        match HostPattern::parse(name) {
-            Ok(host) if !name.starts_with('~') && host != HostPattern::default_host() => {
-                hosts.insert(host);
-            }
-            _ => other(name),
-        }
-    }
-    hosts
-}
-
 fn aliases(reader: &mut Reader<'_>) -> Vec<HostPattern> {
     let names = reader.text("server-alias").unwrap_or_default();
-    let mut aliases = listed(names, |name| match name.starts_with('~') {
-        true => reader.notes.push(Note::warning(format!(
-            "annotation server-alias: regular expressions are not supported, {:?} is left out: \
-             name the hosts, `*.` stands for one label",
-            oxigress_core::model::shorten(name)
-        ))),
-        false => reader.warn(
-            "server-alias",
-            &format!("{:?} is not a host name and is ignored", oxigress_core::model::shorten(name)),
-        ),
-    });
+    let mut aliases = BTreeSet::new();
+    for name in names.split(',').map(str::trim).filter(|name| !name.is_empty()) {
+        match HostPattern::parse(name) {
+            _ if name.starts_with('~') => reader.notes.push(Note::warning(format!(
+                "annotation server-alias: regular expressions are not supported, {:?} is left out: \
+                 name the hosts, `*.` stands for one label",
+                oxigress_core::model::shorten(name)
+            ))),
+            Ok(host) if host != HostPattern::default_host() => drop(aliases.insert(host)),
+            _ => reader.warn(
+                "server-alias",
+                &format!(
+                    "{:?} is not a host name and is ignored",
+                    oxigress_core::model::shorten(name)
+                ),
+            ),
+        }
+    }
     // Each alias has all rules of each host of the Ingress.
     if aliases.len() > MAX_ALIASES {
         let message = format!(
@@ -166,28 +161,61 @@ fn rewrite(reader: &mut Reader<'_>, policies: &mut Policies) {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use oxigress_objects::ingress::Rule;
+    use super::Hosts;
+    use crate::annotation::{self, IngressContext};
+    use crate::patterns::Compiler;
+    use oxigress_core::model::HostPattern;
+    use oxigress_objects::{Key, World};
+    use oxigress_settings::{Defaults, Settings};
+
+    /// The other names of host shop.test, which are the same wherever they are read.
+    fn other_names(annotations: &[(&str, &str)]) -> Option<Vec<String>> {
+        let entry = |(name, text): &(&str, &str)| (format!("x.io/{name}"), (*text).to_owned());
+        let all = annotations.iter().map(entry).collect();
+        let (world, ingress, defaults) =
+            (World::default(), Key::new("n", "a"), Defaults::default());
+        let (world, ingress, defaults) = (&world, &ingress, &defaults);
+        let context = IngressContext { world, ingress, defaults, https_port: 443 };
+        let (settings, mut compiler) = (Settings::default(), Compiler::new([]));
+        let read = annotation::parse(context, &all, "x.io", &settings, &mut compiler);
+        let is_main = read.annotations.canary.is_none() && !read.annotations.is_refused;
+        let hosts = is_main.then_some(Hosts { app_root: None, ..read.host.hosts });
+        let names = annotation::names(context, &all, "x.io");
+        assert_eq!(names, hosts, "{annotations:?}");
+        let shop = HostPattern::parse("shop.test").unwrap();
+        let names = names.map(|names| names.other_names([&shop]));
+        names.map(|names| names.iter().map(|name| name.as_str().to_owned()).collect())
+    }
 
     #[test]
-    fn other_names_are_those_that_the_annotations_would_give() {
-        let names = |annotations: &[(&str, &str)]| {
-            let rule = Rule { host: "shop.test".into(), paths: Vec::new() };
-            let mut ingress = Ingress { rules: vec![rule], ..Ingress::default() };
-            for (name, value) in annotations {
-                ingress.annotations.insert(format!("x.io/{name}"), (*value).into());
-            }
-            let names = other_names("x.io", &ingress);
-            names.iter().map(|name| name.as_str().to_owned()).collect::<Vec<_>>()
-        };
+    fn other_names_are_those_that_the_annotations_give() {
+        let names = |annotations: &[(&str, &str)]| other_names(annotations).unwrap();
         let many = ",".repeat(64) + &"a.test,".repeat(64) + "pay.test";
         assert_eq!(names(&[("server-alias", &many)]), ["a.test", "pay.test"]);
         assert_eq!(names(&[("server-alias", "_, ~^a, b c")]), [""; 0], "no hosts");
         let all: Vec<_> = (0..65).map(|n| format!("{n}.test")).collect();
         assert_eq!(names(&[("server-alias", &all.join(","))]), [""; 0], "none is served");
-        for (value, expected) in [("true", &["www.shop.test"][..]), ("false", &[]), ("0", &[])] {
+        let long = "a.test,".repeat(10_000);
+        assert_eq!(names(&[("server-alias", &long)]), [""; 0], "it is not read");
+        for (value, expected) in
+            [("true", &["www.shop.test"][..]), ("false", &[]), ("0", &[]), (" true", &[])]
+        {
             assert_eq!(names(&[("from-to-www-redirect", value)]), expected, "{value}");
         }
-        assert_eq!(names(&[("server-alias", "a.test"), ("canary", "True")]), [""; 0]);
+    }
+
+    #[test]
+    fn a_canary_has_no_other_names_and_what_is_no_boolean_makes_no_canary() {
+        let names = |text: &str, more: &[(&str, &str)]| {
+            let all = [&[("server-alias", "a.test"), ("canary", text)], more].concat();
+            other_names(&all)
+        };
+        let long = " ".repeat(64 * 1024) + "true";
+        for text in ["", "false", " true", "true ", "yes", &long] {
+            assert_eq!(names(text, &[]).unwrap(), ["a.test"], "{text:?}");
+        }
+        assert_eq!(names("True", &[]), None);
+        assert_eq!(names("maybe", &[("canary-weight", "5")]), None, "it is not served");
+        assert_eq!(names("false", &[("canary-weight", "5")]).unwrap(), ["a.test"]);
     }
 }

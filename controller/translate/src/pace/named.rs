@@ -1,26 +1,29 @@
 //! The hosts that objects name whose changes wait.
 
 use super::{Pace, Payer};
-use crate::annotation;
-use crate::ingress::named_hosts;
+use crate::Translator;
+use crate::ingress::hosts_to_have;
 use crate::relation::Relation;
 use oxigress_core::model::HostPattern;
 use oxigress_objects::gateway::Listener;
-use oxigress_objects::{Object, ObjectRef};
+use oxigress_objects::{Object, ObjectRef, World};
 use std::collections::BTreeSet;
 
 /// The objects that wait, and the hosts in them.
 pub(super) type Named = Relation<ObjectRef, HostPattern>;
 
-/// The hosts that an object names, an Ingress with `prefix` also as other names of its hosts.
-pub fn hosts_of(prefix: &str, object: Option<&Object>) -> BTreeSet<HostPattern> {
+/// The hosts that an object names, an Ingress also as other names of its hosts. A canary's are others'.
+pub fn hosts_of(
+    translator: &Translator,
+    world: &World,
+    (id, object): (&ObjectRef, Option<&Object>),
+) -> BTreeSet<HostPattern> {
     let of_listeners =
         |all: &[Listener]| parsed(all.iter().filter_map(|one| one.hostname.as_deref()));
     match object {
         Some(Object::Ingress(ingress)) => {
-            let mut hosts = named_hosts(ingress);
-            hosts.append(&mut annotation::other_names(prefix, ingress));
-            hosts
+            let Translator { options, settings, .. } = translator;
+            hosts_to_have(world, options, settings, (&id.key, ingress))
         }
         Some(Object::Route(route)) => parsed(route.spec.hostnames.iter().map(String::as_str)),
         Some(Object::Gateway(gateway)) => of_listeners(&gateway.spec.listeners),

@@ -44,7 +44,7 @@ impl Translator {
                     let of = || Standing::of(world, &self.options, left);
                     standing.get_or_insert_with(of).hosts_of(id, route).named
                 }
-                object => hosts_of(&self.options.annotations_prefix, object.as_ref()),
+                object => hosts_of(self, world, (id, object.as_ref())),
             };
             self.unserved.set(id, hosts);
         }
@@ -67,7 +67,7 @@ impl Translator {
         reviews.begin(&id.key.namespace, now);
         let age = Age { created: created(object)?, key: id.key.clone() };
         let mut looked = Looked { translator: self, world, reviews, standing: None, left: MOST };
-        let hosts = hosts_of(&self.options.annotations_prefix, Some(object));
+        let hosts = hosts_of(self, world, (id, Some(object)));
         hosts.iter().find_map(|host| {
             // A listener leaves its host to who names it, and a set takes one from sets alone.
             let (is_free, has_owner) = (self.loser(host).is_none(), self.owner_of(host).is_some());
@@ -183,172 +183,4 @@ impl Looked<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::Options;
-    use crate::pace::price::Prices;
-    use oxigress_objects::Changed;
-    use oxigress_objects::document::{self, Found};
-    use oxigress_objects::gateway::MAX_ROUTES;
-    use oxigress_objects::ingress::{Ingress, Rule};
-    use oxigress_objects::{Key, Kind};
-    use std::sync::Arc;
-    use std::time::{Duration, Instant};
-
-    fn ingress(namespace: &str, created: i64, host: &str) -> (ObjectRef, Object) {
-        let rule = Rule { host: host.into(), paths: Vec::new() };
-        let mut ingress = Ingress { created, rules: vec![rule], ..Ingress::default() };
-        ingress.annotations.insert("kubernetes.io/ingress.class".into(), "nginx".into());
-        let id = ObjectRef::new(Kind::Ingress, Key::new(namespace, "i"));
-        (id, Object::Ingress(Arc::new(ingress)))
-    }
-
-    /// One with another name for its host.
-    fn aliased(name: &str, created: i64, alias: &str) -> (ObjectRef, Object) {
-        let (mut id, object) = ingress("evil", created, "x.test");
-        let Object::Ingress(ingress) = object else { unreachable!() };
-        let mut ingress = Arc::unwrap_or_clone(ingress);
-        let key = "nginx.ingress.kubernetes.io/server-alias";
-        ingress.annotations.insert(key.into(), alias.into());
-        id.key.name = name.into();
-        (id, Object::Ingress(Arc::new(ingress)))
-    }
-
-    #[test]
-    fn another_name_that_waits_or_does_not_hold_yet_is_nobody_s() {
-        let (mut world, mut translator) = (World::default(), Translator::new(Options::default()));
-        let denial = |world: &World, translator: &Translator, pace: &Pace, host: &str| {
-            let (id, object) = ingress("shop", 9, host);
-            translator.reserved(
-                world,
-                pace,
-                (&id, &object),
-                &mut Reviews::default(),
-                Instant::now(),
-            )
-        };
-        let (mut pace, now) = (Pace::default(), Instant::now());
-        pace.spend_share("evil", now);
-        let prices = Prices { translator: &translator, world: &world };
-        let (id, object) = aliased("e", 5, "pay.test, b.test");
-        assert!(pace.admit((id, Some(object)), &prices, now).is_none());
-        assert!(denial(&world, &translator, &pace, "pay.test").is_some());
-        assert_eq!(denial(&world, &translator, &pace, "other.test"), None);
-        // Of two Ingresses of a host the aliases of the older one hold.
-        let pace = Pace::default();
-        let all = [aliased("f", 1, "other.test"), aliased("e", 5, "pay.test")];
-        see(&mut world, &mut translator, all.map(|(id, object)| (id, Some(object))));
-        let owner = |translator: &Translator, host: &str| {
-            translator.owner_of(&HostPattern::parse(host).unwrap()).is_some()
-        };
-        assert!(owner(&translator, "other.test") && !owner(&translator, "pay.test"));
-        assert!(denial(&world, &translator, &pace, "pay.test").is_some());
-        let (id, _) = aliased("e", 5, "");
-        see(&mut world, &mut translator, [(id, None)]);
-        assert_eq!(denial(&world, &translator, &pace, "pay.test"), None);
-    }
-
-    #[test]
-    fn a_host_that_an_older_object_names_which_waits_is_nobody_s_yet() {
-        let (world, translator) = (World::default(), Translator::new(Options::default()));
-        let (mut pace, now) = (Pace::default(), Instant::now());
-        // Nothing is left of the share of the namespace.
-        pace.spend_share("evil", now);
-        let prices = Prices { translator: &translator, world: &world };
-        let (id, waiting) = ingress("evil", 5, "pay.test");
-        assert!(pace.admit((id.clone(), Some(waiting)), &prices, now).is_none());
-        let denial = |pace: &Pace, (id, object): (ObjectRef, Object)| {
-            translator.reserved(
-                &world,
-                pace,
-                (&id, &object),
-                &mut Reviews::default(),
-                Instant::now(),
-            )
-        };
-        let why = denial(&pace, ingress("shop", 9, "pay.test")).unwrap();
-        assert!(why.contains("Ingress evil/i"), "{why}");
-        for other in [
-            ingress("shop", 9, "other.test"),
-            ingress("shop", 1, "pay.test"),
-            ingress("evil", 9, "pay.test"),
-        ] {
-            assert_eq!(denial(&pace, other), None);
-        }
-        // It names another host now, and then it is taken over.
-        pace.admit(ingress_of(&id, "else.test"), &prices, now);
-        assert_eq!(denial(&pace, ingress("shop", 9, "pay.test")), None);
-        assert!(denial(&pace, ingress("shop", 9, "else.test")).is_some());
-        assert_eq!(pace.due(&prices, now + Duration::from_mins(2)).len(), 1);
-        assert_eq!(denial(&pace, ingress("shop", 9, "else.test")), None);
-    }
-
-    fn see(
-        world: &mut World,
-        translator: &mut Translator,
-        seen: impl IntoIterator<Item = oxigress_objects::Seen>,
-    ) {
-        let mut changed = Changed::default();
-        seen.into_iter().for_each(|seen| world.apply(seen, &mut changed));
-        translator.update(world, &changed);
-    }
-
-    fn read(manifest: &str) -> oxigress_objects::Seen {
-        let found = document::read(manifest, false).pop().unwrap().found.unwrap().pop();
-        let Some(Found::Object(id, object)) = found else { panic!("{manifest}") };
-        (id, Some(object))
-    }
-
-    #[test]
-    fn a_host_of_an_older_route_that_has_no_room_is_nobody_s_yet() {
-        let (mut world, mut translator) = (World::default(), Translator::new(Options::default()));
-        let api = "apiVersion: gateway.networking.k8s.io/v1";
-        let gateway = |from: &str, host: &str| {
-            read(&format!(
-                "{{{api}, kind: Gateway, metadata: {{name: g, namespace: infra}}, spec: {{gatewayClassName: c, listeners: \
-                 [{{name: l, port: 80, protocol: HTTP, hostname: '{host}', allowedRoutes: {{namespaces: {{from: {from}}}}}}}]}}}}"
-            ))
-        };
-        let class = read(&format!(
-            "{{{api}, kind: GatewayClass, metadata: {{name: c}}, spec: {{controllerName: oxigress.io/gateway-controller}}}}"
-        ));
-        let route = |n: usize, host: &str| {
-            let (id, object) = read(&format!(
-                "{{{api}, kind: HTTPRoute, metadata: {{name: r{n:05}, namespace: evil, creationTimestamp: \
-                 '1970-01-01T00:00:01Z'}}, spec: {{parentRefs: [{{name: g, namespace: infra}}], hostnames: [{host}]}}}}"
-            ));
-            (id, object)
-        };
-        let fillers = (0..MAX_ROUTES).map(|n| route(n, "filler.test"));
-        let all = fillers.chain([class, gateway("All", "*.test"), route(99_999, "pay.test")]);
-        see(&mut world, &mut translator, all);
-        let denial = |world: &World, translator: &Translator, host: &str| {
-            let (id, object) = ingress("shop", 9, host);
-            translator.reserved(
-                world,
-                &Pace::default(),
-                (&id, &object),
-                &mut Reviews::default(),
-                Instant::now(),
-            )
-        };
-        let why = denial(&world, &translator, "pay.test").unwrap();
-        assert!(why.contains("HTTPRoute evil/r99999"), "{why}");
-        assert_eq!(denial(&world, &translator, "other.test"), None);
-        // A listener that names the host leaves it to the oldest route.
-        see(&mut world, &mut translator, [gateway("All", "pay.test")]);
-        assert!(denial(&world, &translator, "pay.test").is_some());
-        see(&mut world, &mut translator, [gateway("Same", "*.test"), (route(99_999, "").0, None)]);
-        see(&mut world, &mut translator, [route(99_999, "pay.test")]);
-        assert_eq!(denial(&world, &translator, "pay.test"), None, "no listener takes it");
-        see(&mut world, &mut translator, [gateway("All", "*.test"), (route(0, "").0, None)]);
-        assert_eq!(denial(&world, &translator, "pay.test"), None, "it has room, and owns the host");
-        let host = HostPattern::parse("pay.test").unwrap();
-        assert_eq!(*translator.owner_of(&host).unwrap().0.namespace, *"evil");
-    }
-
-    fn ingress_of(id: &ObjectRef, host: &str) -> oxigress_objects::Seen {
-        let (_, object) = ingress(&id.key.namespace, 5, host);
-        (id.clone(), Some(object))
-    }
-}
+mod tests;
