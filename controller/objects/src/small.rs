@@ -4,6 +4,7 @@
 
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet, btree_set};
+use std::ops::Bound;
 use std::slice;
 
 /// Above so many entries a set is a tree, so that an insertion never moves more than this.
@@ -87,6 +88,14 @@ impl<T: Ord> SmallSet<T> {
     /// The smallest entry, if there is any.
     pub fn first(&self) -> Option<&T> {
         self.iter().next()
+    }
+
+    /// The smallest entry that is larger than this one, which need not be there.
+    pub fn after(&self, entry: &T) -> Option<&T> {
+        match &self.0 {
+            Form::Few(few) => few.get(few.partition_point(|other| other <= entry)),
+            Form::Many(many) => many.range((Bound::Excluded(entry), Bound::Unbounded)).next(),
+        }
     }
 
     /// The entries in ascending order.

@@ -22,7 +22,7 @@ pub mod price;
 mod tests;
 
 use crate::patterns::budget;
-pub use named::{created, hosts_of};
+pub use named::{Named, created, hosts_of};
 use oxigress_objects::bucket::{Bucket, Rate};
 use oxigress_objects::{Kind, Name, Object, ObjectRef, Seen};
 use price::{ANY, Price, Prices};
@@ -48,7 +48,7 @@ pub struct Pace {
     news: BTreeMap<ObjectRef, bool>,
     waiting: usize,
     delayed: u64,
-    named: named::Named,
+    named: Named,
 }
 
 /// Whose share it is, and for what.
@@ -115,7 +115,9 @@ impl Pace {
             self.by_time.insert((due_at, payer.clone()));
         }
         let Prices { translator, world } = *prices;
-        self.named.set(&id, hosts_of(translator, world, (&id, change.object.as_ref())));
+        let hosts = hosts_of(translator, world, (&id, change.object.as_ref()));
+        let made = change.object.as_ref().and_then(created).unwrap_or_default();
+        self.named.set(&id, made, hosts);
         if self.share(&payer, now).put(change) {
             self.news.insert(id, true);
             self.waiting += 1;
@@ -139,7 +141,7 @@ impl Pace {
                     break;
                 }
                 share.numbers.remove(&change.id);
-                self.named.set(&change.id, BTreeSet::new());
+                self.named.set(&change.id, 0, BTreeSet::new());
                 self.waiting -= 1;
                 self.news.insert(change.id.clone(), false);
                 due.push((change.id, change.object));
@@ -282,7 +284,7 @@ impl Pace {
             return;
         }
         self.waiting -= 1;
-        self.named.set(id, BTreeSet::new());
+        self.named.set(id, 0, BTreeSet::new());
         self.news.insert(id.clone(), false);
         if share.order.is_empty() {
             self.by_time.remove(&(share.due_at, payer.clone()));

@@ -62,6 +62,11 @@ impl<L: Ord + Clone, R: Ord> Relation<L, R> {
         self.back.get(right).into_iter().flatten()
     }
 
+    /// The first that is related to `right` and comes after this one, which need not be there.
+    pub fn by_after(&self, right: &R, left: &L) -> Option<&L> {
+        self.back.get(right)?.after(left)
+    }
+
     /// What `left` is related to.
     pub fn of(&self, left: &L) -> impl Iterator<Item = &R> {
         self.forward.get(left).into_iter().flatten().map(AsRef::as_ref)

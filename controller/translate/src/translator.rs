@@ -24,6 +24,7 @@ use crate::host::alias::Alias;
 use crate::host::owner::GatewayClaim;
 use crate::ingress::{self, Claims, class};
 use crate::notes::{Notes, Part};
+use crate::pace::Named;
 use crate::patterns::Compiler;
 use crate::patterns::budget::PatternBudget;
 use crate::relation::Relation;
@@ -118,12 +119,11 @@ pub struct Translator {
     claimed: BTreeSet<HostPattern>,
     /// Routes, whoever serves them, and what they name as their parents.
     pub(crate) route_parents: Relation<ObjectRef, ObjectRef>,
-    /// The Ingresses of ours, and the hosts that they write as other names of theirs, whether these hold or not.
-    pub(crate) other_names: Relation<Key, HostPattern>,
     /// The routes for which their namespaces have no places.
     pub(crate) unplaced: BTreeSet<ObjectRef>,
-    /// The routes that are stored and not in force, with the hosts that they name.
-    pub(crate) unserved: Relation<ObjectRef, HostPattern>,
+    /// The routes and ListenerSets that are stored and not in force, with the hosts that they name, and the Ingresses of ours with
+    /// those that they write as other names of theirs, whether these hold or not.
+    pub(crate) unserved: Named,
     pub(crate) rules: rules::RuleIndex,
     /// The hosts that routes and listeners of Gateways name.
     pub(crate) gateway_claims: BTreeMap<HostPattern, GatewayClaim>,
@@ -184,9 +184,8 @@ impl Translator {
             places: places::Places::default(),
             claimed: BTreeSet::new(),
             route_parents: Relation::default(),
-            other_names: Relation::default(),
             unplaced: BTreeSet::new(),
-            unserved: Relation::default(),
+            unserved: Named::default(),
             rules: rules::RuleIndex::default(),
             gateway_claims: BTreeMap::new(),
             hosts_of_sets: BTreeMap::new(),
@@ -413,7 +412,8 @@ impl Translator {
         let notes = parsed.notes.into_iter().map(|note| (object.clone(), note));
         self.notes.set(Part::Ingress(key.clone()), notes);
         self.referred.set(key, parsed.referred);
-        self.other_names.set(key, parsed.other_names);
+        let created = world.ingresses.get(key).map_or(0, |ingress| ingress.created);
+        self.unserved.set(&object, created, parsed.other_names);
         self.offer_bundles(BundleSource::Ingress(key.clone()), parsed.bundles);
         if self.acceptances.get(key) != parsed.acceptance.as_ref() {
             match parsed.acceptance {

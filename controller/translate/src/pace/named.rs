@@ -1,16 +1,91 @@
-//! The hosts that objects name whose changes wait.
+//! The hosts that are written in objects which are stored and not in force, such as those whose changes wait.
 
 use super::{Pace, Payer};
 use crate::Translator;
+use crate::age::Age;
 use crate::ingress::hosts_to_have;
 use crate::relation::Relation;
 use oxigress_core::model::HostPattern;
 use oxigress_objects::gateway::Listener;
-use oxigress_objects::{Object, ObjectRef, World};
-use std::collections::BTreeSet;
+use oxigress_objects::{Key, Kind, Name, Object, ObjectRef, World};
+use std::collections::{BTreeMap, BTreeSet};
+use std::iter;
 
-/// The objects that wait, and the hosts in them.
-pub(super) type Named = Relation<ObjectRef, HostPattern>;
+/// Objects that are stored and not in force, and the hosts that are written in them. Whether they would get one is not told here:
+/// it changes with what others have, and costs more.
+///
+/// Cost:    a look finds one object, however many of the namespace name the host.
+#[derive(Default)]
+pub struct Named {
+    created: BTreeMap<ObjectRef, i64>,
+    hosts: Relation<Entry, HostPattern>,
+}
+
+/// An object among those that name a host: those of a namespace and a kind stand together, the oldest first.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Entry {
+    namespace: Name,
+    kind: Option<Kind>,
+    created: i64,
+    name: Name,
+}
+
+impl Entry {
+    fn of(id: &ObjectRef, created: i64) -> Self {
+        let Key { namespace, name } = id.key.clone();
+        Entry { namespace, kind: Some(id.kind), created, name }
+    }
+
+    /// What comes after all others of its namespace and kind.
+    fn last_of_kind(&self) -> Self {
+        Entry { created: i64::MAX, ..self.clone() }
+    }
+}
+
+impl Named {
+    /// Takes note of the hosts that an object names, which was made then; none: it is in force, or gone.
+    pub fn set(&mut self, id: &ObjectRef, created: i64, hosts: BTreeSet<HostPattern>) {
+        if let Some(old) = self.created.remove(id)
+            && old != created
+        {
+            self.hosts.set(&Entry::of(id, old), BTreeSet::new());
+        }
+        if !hosts.is_empty() {
+            self.created.insert(id.clone(), created);
+        }
+        self.hosts.set(&Entry::of(id, created), hosts);
+    }
+
+    /// Whether an object names a host.
+    pub fn has(&self, host: &HostPattern) -> bool {
+        self.hosts.has(host)
+    }
+
+    /// The objects of kinds that count which name a host and would take it from one of this age, of each namespace and kind the
+    /// oldest first.
+    pub fn older<'n>(
+        &'n self,
+        host: &'n HostPattern,
+        age: &'n Age,
+        counts: impl Fn(Kind) -> bool + 'n,
+    ) -> impl Iterator<Item = ObjectRef> + 'n {
+        let mut last = Entry::default();
+        iter::from_fn(move || {
+            loop {
+                let entry = self.hosts.by_after(host, &last)?;
+                let Entry { namespace, kind, created, name } = entry;
+                let key = Key::new(namespace, name);
+                let age_of = Age { created: *created, key: key.clone() };
+                let kind = kind.filter(|kind| counts(*kind) && age_of.takes_from(age));
+                // Those after one that is younger are younger still.
+                last = if kind.is_some() { entry.clone() } else { entry.last_of_kind() };
+                if let Some(kind) = kind {
+                    return Some(ObjectRef::new(kind, key));
+                }
+            }
+        })
+    }
+}
 
 /// The hosts that an object names, an Ingress also as other names of its hosts. A canary's are others'.
 pub fn hosts_of(
@@ -48,14 +123,61 @@ pub fn created(object: &Object) -> Option<i64> {
 }
 
 impl Pace {
-    /// The objects that name a host and wait, as they are to be.
-    pub(crate) fn waiting_for(
-        &self,
-        host: &HostPattern,
-    ) -> impl Iterator<Item = (&ObjectRef, &Object)> {
-        self.named.by(host).filter_map(|id| {
-            let share = self.shares.get(&Payer::of(id))?;
-            Some((id, share.order.get(share.numbers.get(id)?)?.object.as_ref()?))
+    /// Whether an object names a host and waits.
+    pub(crate) fn has_waiting_for(&self, host: &HostPattern) -> bool {
+        self.named.has(host)
+    }
+
+    /// The objects that name a host and wait, as they are to be, if they are of kinds that count and would take it from one of this
+    /// age.
+    pub(crate) fn waiting_for<'p>(
+        &'p self,
+        host: &'p HostPattern,
+        age: &'p Age,
+        counts: impl Fn(Kind) -> bool + 'p,
+    ) -> impl Iterator<Item = (ObjectRef, &'p Object)> {
+        self.named.older(host, age, counts).filter_map(|id| {
+            let share = self.shares.get(&Payer::of(&id))?;
+            let number = share.numbers.get(&id)?;
+            Some((id, share.order.get(number)?.object.as_ref()?))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_each_namespace_the_oldest_come_first_and_those_that_are_younger_are_passed_over() {
+        let host = HostPattern::parse("a.test").unwrap();
+        let id =
+            |kind, namespace: &str, name: &str| ObjectRef::new(kind, Key::new(namespace, name));
+        let mut named = Named::default();
+        let mut set = |kind, (namespace, name): (&str, &str), created| {
+            named.set(&id(kind, namespace, name), created, BTreeSet::from([host.clone()]));
+        };
+        for n in 0..50 {
+            set(Kind::HTTPRoute, ("a", &format!("r{n}")), 10);
+            set(Kind::Ingress, ("m", &format!("i{n}")), 1);
+        }
+        set(Kind::HTTPRoute, ("a", "z"), 3);
+        set(Kind::HTTPRoute, ("a", "y"), 4);
+        set(Kind::ListenerSet, ("a", "s"), 1);
+        set(Kind::HTTPRoute, ("z", "r"), 5);
+        set(Kind::HTTPRoute, ("z", "gone"), 1);
+        set(Kind::HTTPRoute, ("z", "anew"), 1);
+        // Made anew, or gone.
+        set(Kind::HTTPRoute, ("z", "anew"), 7);
+        named.set(&id(Kind::HTTPRoute, "z", "gone"), 1, BTreeSet::new());
+        let older = |created| {
+            let age = Age { created, key: Key::new("m", "i") };
+            let all = named.older(&host, &age, |kind| kind != Kind::ListenerSet);
+            all.map(|id| id.key.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(older(5), ["a/z", "a/y"], "of the same age the first by name is older");
+        assert_eq!(older(6), ["a/z", "a/y", "z/r"]);
+        assert_eq!(older(8), ["a/z", "a/y", "z/r", "z/anew"]);
+        assert_eq!(older(1), [""; 0]);
     }
 }

@@ -2,8 +2,11 @@
 //! no room for it, or the host is another name of one of its hosts and does not hold yet. Somebody who was admitted for such a
 //! host would lose it when the object comes into force, and nobody is asked about that.
 //!
-//! Cost:    what a route without room would have is told when it loses its room, and looked up. What waits is looked at for each
-//!          review, whose namespace is charged; what it cannot pay for is not looked at.
+//! Shape:   of what is not in force the names that are written in it are kept. Whether a listener would take a route for one is
+//!          told when somebody wants that host, by the listeners as they are then.
+//! Cost:    charged to the namespace of what is not in force. Where it has more such objects with the host than are looked at, or
+//!          cannot pay, they count as if they would take it: a name cannot be hidden behind others, and no namespace keeps from
+//!          others what it has not written.
 //! Limit:   paths are not compared. A route without host names, one with a wildcard, and one whose listener is not there yet
 //!          are not looked at.
 
@@ -15,38 +18,27 @@ use crate::pace::price::Prices;
 use crate::pace::{Pace, created, hosts_of};
 use crate::{Reviews, Translator};
 use oxigress_core::model::{HostPattern, shorten};
-use oxigress_objects::gateway::Route;
-use oxigress_objects::{Kind, Object, ObjectRef, World};
-use std::collections::BTreeSet;
+use oxigress_objects::gateway::{HttpRouteSpec, Route};
+use oxigress_objects::{Kind, Name, Object, ObjectRef, World};
+use std::collections::BTreeMap;
 use std::time::Instant;
 
-/// Most routes that wait and are looked at in one review.
-const MOST: usize = 64;
-/// What a look at an object costs that may be older than the candidate, in nanoseconds.
-const LOOK: u64 = 500;
+/// Most objects of one namespace that are looked at in one review: each may name some thousand listeners.
+const MOST: usize = 16;
 
 impl Translator {
-    /// Takes note of which of these routes and ListenerSets are stored and not in force, and of the hosts that they would have.
+    /// Takes note of which of these routes and ListenerSets are stored and not in force, and of the hosts that they name.
     pub(crate) fn note_unserved<'i>(
         &mut self,
         world: &World,
         ids: impl Iterator<Item = &'i ObjectRef>,
     ) {
-        let objects = &world.gateway_api;
-        let mut standing = None;
         for id in ids {
-            let is_unserved = objects.is_beyond(id) || self.unplaced.contains(id);
+            let is_unserved = world.gateway_api.is_beyond(id) || self.unplaced.contains(id);
             let object = is_unserved.then(|| world.object(id)).flatten();
-            let hosts = match &object {
-                Some(object) if !self.may_be_ours(world, id, object) => BTreeSet::new(),
-                Some(Object::Route(route)) => {
-                    let left = Some(&self.gateways.left);
-                    let of = || Standing::of(world, &self.options, left);
-                    standing.get_or_insert_with(of).hosts_of(id, route).named
-                }
-                object => hosts_of(self, world, (id, object.as_ref())),
-            };
-            self.unserved.set(id, hosts);
+            let hosts = hosts_of(self, world, (id, object.as_ref()));
+            let made = object.as_ref().and_then(created).unwrap_or_default();
+            self.unserved.set(id, made, hosts);
         }
     }
 
@@ -64,11 +56,13 @@ impl Translator {
         {
             return None;
         }
-        reviews.begin(&id.key.namespace, now);
         let age = Age { created: created(object)?, key: id.key.clone() };
-        let mut looked = Looked { translator: self, world, reviews, standing: None, left: MOST };
+        let left = BTreeMap::new();
+        let mut looked = Looked { translator: self, world, reviews, now, standing: None, left };
         let hosts = hosts_of(self, world, (id, Some(object)));
-        hosts.iter().find_map(|host| {
+        let mut named =
+            hosts.iter().filter(|host| self.unserved.has(host) || pace.has_waiting_for(host));
+        named.find_map(|host| {
             // A listener leaves its host to who names it, and a set takes one from sets alone.
             let (is_free, has_owner) = (self.loser(host).is_none(), self.owner_of(host).is_some());
             let counts = |kind: Kind| match kind {
@@ -120,11 +114,13 @@ struct Looked<'r> {
     translator: &'r Translator,
     world: &'r World,
     reviews: &'r mut Reviews,
+    now: Instant,
     standing: Option<Standing<'r>>,
-    left: usize,
+    /// How many more objects of a namespace are looked at.
+    left: BTreeMap<Name, usize>,
 }
 
-impl Looked<'_> {
+impl<'r> Looked<'r> {
     /// An object that names a host, is not in force, and would take it from one of this age.
     fn not_in_force(
         &mut self,
@@ -134,51 +130,52 @@ impl Looked<'_> {
         counts: impl Fn(Kind) -> bool,
     ) -> Option<ObjectRef> {
         let Looked { translator, world, .. } = *self;
-        let may_be_older =
-            |id: &ObjectRef| id.key.namespace != age.key.namespace && counts(id.kind);
-        let is_older = |id: &ObjectRef, object: &Object| {
-            created(object)
-                .is_some_and(|created| Age { created, key: id.key.clone() }.takes_from(age))
+        let mut stored = translator.unserved.older(host, age, &counts);
+        let is_its = |id: &ObjectRef| {
+            world.object(id).is_some_and(|object| self.would_have(id, &object, host))
         };
-        let others = translator.other_names.by(host);
-        let others = others.map(|key| ObjectRef::new(Kind::Ingress, key.clone()));
-        for id in translator.unserved.by(host).cloned().chain(others) {
-            if !self.reviews.charge(LOOK) {
-                return None;
-            }
-            let object = may_be_older(&id).then(|| world.object(&id)).flatten();
-            if object.is_some_and(|object| is_older(&id, &object)) {
-                return Some(id);
-            }
-        }
-        for (id, object) in pace.waiting_for(host) {
-            if !self.reviews.charge(LOOK) {
-                return None;
-            }
-            let is_its = may_be_older(id)
-                && is_older(id, object)
-                && translator.may_be_ours(world, id, object)
-                && match object {
-                    Object::Route(route) => self.would_have(id, route, host),
-                    _ => true,
-                };
-            if is_its {
-                return Some(id.clone());
-            }
-        }
-        None
+        stored.find(is_its).or_else(|| {
+            let mut waiting = pace.waiting_for(host, age, &counts);
+            let found = waiting.find(|(id, object)| self.would_have(id, object, host));
+            found.map(|(id, _)| id)
+        })
     }
 
-    /// Whether a listener would take a route for a host.
-    fn would_have(&mut self, id: &ObjectRef, route: &Route, host: &HostPattern) -> bool {
-        let Looked { translator, world, reviews, standing, left } = self;
-        let prices = Prices { translator, world };
-        if *left == 0 || !reviews.charge(prices.of_review(id, &route.spec)) {
-            return false;
+    /// Whether an object would have a host that it names, or too many of its namespace had to be looked at to tell that.
+    fn would_have(&mut self, id: &ObjectRef, object: &Object, host: &HostPattern) -> bool {
+        let left = self.left.entry(id.key.namespace.clone()).or_insert(MOST);
+        if *left == 0 {
+            return true;
         }
         *left -= 1;
+        self.translator.may_be_ours(self.world, id, object)
+            && match object {
+                Object::Route(route) => self.is_taken(id, route, host),
+                _ => true,
+            }
+    }
+
+    /// Whether a listener would take a route for a host that it names.
+    fn is_taken(&mut self, id: &ObjectRef, route: &Route, host: &HostPattern) -> bool {
+        let parent_refs = route.spec.parent_refs.clone();
+        let hostnames = vec![host.as_str().to_owned()];
+        let spec = HttpRouteSpec { parent_refs, hostnames, ..HttpRouteSpec::default() };
+        let prices = Prices { translator: self.translator, world: self.world };
+        let price = prices.of_attaching(id, &spec);
+        let route = Route { meta: route.meta.clone(), spec };
+        let standing = self.listeners(&id.key.namespace, price);
+        standing.is_none_or(|standing| standing.hosts_of(id, &route).named.contains(host))
+    }
+
+    /// The listeners as they are now, if a namespace can pay for what is to be told from them.
+    fn listeners(&mut self, namespace: &Name, price: u64) -> Option<&mut Standing<'r>> {
+        let Looked { translator, world, reviews, standing, .. } = self;
+        let prices = Prices { translator, world };
+        let of_listeners = if standing.is_none() { prices.of_listeners() } else { 0 };
+        reviews.begin(namespace, self.now);
+        let is_paid = reviews.charge(price.saturating_add(of_listeners));
         let of = || Standing::of(world, &translator.options, Some(&translator.gateways.left));
-        standing.get_or_insert_with(of).hosts_of(id, route).named.contains(host)
+        is_paid.then(|| standing.get_or_insert_with(of))
     }
 }
 

@@ -132,10 +132,21 @@ impl Prices<'_> {
     pub(crate) fn of_review(&self, id: &ObjectRef, new: &HttpRouteSpec) -> u64 {
         let places = self.count_places(&id.key, new);
         INGRESS
-            + LISTENER * self.listeners_read()
+            + self.of_listeners()
             + PLACE_OF_REVIEW * places as u64
             + price_of_matches(new)
             + self.of_covering(id, places.max(new.hostnames.len()))
+    }
+
+    /// What looking at all listeners costs, for a review.
+    pub(crate) fn of_listeners(&self) -> u64 {
+        LISTENER * self.listeners_read()
+    }
+
+    /// What attaching a route to them costs, for the review of another object.
+    pub(crate) fn of_attaching(&self, id: &ObjectRef, route: &HttpRouteSpec) -> u64 {
+        let (parents, places) = (route.parent_refs.len(), self.count_places(&id.key, route));
+        ATTACHING + NAMED * parents as u64 + PLACE_OF_REVIEW * places as u64
     }
 
     /// What it costs beside that to look for what its rules ask for, at the places where it would have them.

@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::Options;
+use crate::gateway::work::{self, Step};
+use crate::patterns::budget::OF_NAMESPACE;
 use oxigress_objects::document::{self, Found};
 use oxigress_objects::gateway::MAX_ROUTES;
 use oxigress_objects::ingress::{Ingress, Rule};
@@ -180,8 +182,9 @@ fn class() -> Seen {
 /// A Gateway of the operator, whose listener lets routes in from namespaces.
 fn gateway(from: &str, host: &str) -> Seen {
     read(&format!(
-        "{{{API}, kind: Gateway, metadata: {{name: g, namespace: infra}}, spec: {{gatewayClassName: c, listeners: \
-         [{{name: l, port: 80, protocol: HTTP, hostname: '{host}', allowedRoutes: {{namespaces: {{from: {from}}}}}}}]}}}}"
+        "{{{API}, kind: Gateway, metadata: {{name: g, namespace: infra}}, spec: {{gatewayClassName: c, allowedListeners: \
+         {{namespaces: {{from: All}}}}, listeners: [{{name: l, port: 80, protocol: HTTP, hostname: '{host}', allowedRoutes: \
+         {{namespaces: {{from: {from}}}}}}}]}}}}"
     ))
 }
 
@@ -199,7 +202,9 @@ fn route_at(n: usize, host: &str, parent: &str) -> Seen {
 
 /// As many routes as a namespace may have.
 fn fillers() -> impl Iterator<Item = Seen> {
-    (0..MAX_ROUTES).map(|n| route(n, "filler.test"))
+    let (_, filler) = route(0, "filler.test");
+    let id = |n: usize| ObjectRef::new(Kind::HTTPRoute, Key::new("evil", format!("r{n:05}")));
+    (0..MAX_ROUTES).map(move |n| (id(n), filler.clone()))
 }
 
 #[test]
@@ -212,10 +217,89 @@ fn a_host_of_an_older_route_that_has_no_room_is_nobody_s_yet() {
     // A listener that names the host leaves it to the oldest route.
     bench.see([gateway("All", "pay.test")]);
     assert!(bench.denial("pay.test").is_some());
-    bench.see([gateway("Same", "*.test"), (route(99_999, "").0, None)]);
-    bench.see([route(99_999, "pay.test")]);
+    bench.see([gateway("Same", "*.test")]);
     assert_eq!(bench.denial("pay.test"), None, "no listener takes it");
     bench.see([gateway("All", "*.test"), (route(0, "").0, None)]);
     assert_eq!(bench.denial("pay.test"), None, "it has room, and owns the host");
     assert_eq!(bench.owner("pay.test"), Some("evil"));
+}
+
+/// A ListenerSet at the Gateway, with a listener for each host.
+fn set((namespace, name): (&str, &str), created: i64, hosts: &[(&str, u16)]) -> Seen {
+    let listener = |(host, port): &(&str, u16)| {
+        format!("{{name: '{host}-{port}', port: {port}, protocol: HTTP, hostname: '{host}'}}")
+    };
+    let listeners: Vec<_> = hosts.iter().map(listener).collect();
+    read(&format!(
+        "{{{API}, kind: ListenerSet, metadata: {{name: {name}, namespace: {namespace}, creationTimestamp: \
+         '1970-01-01T00:00:0{created}Z'}}, spec: {{parentRef: {{name: g, namespace: infra}}, listeners: [{}]}}}}",
+        listeners.join(", ")
+    ))
+}
+
+const AT_SET: &str = "kind: ListenerSet, group: gateway.networking.k8s.io, name: s";
+
+#[test]
+fn whether_a_listener_takes_a_route_without_room_is_told_when_its_host_is_wanted() {
+    let mut bench = Bench::new();
+    let beyond = route_at(99_999, "pay.test", AT_SET);
+    bench.see(fillers().chain([class(), gateway("All", "*.infra"), beyond]));
+    assert_eq!(bench.denial("pay.test"), None, "there is no such set");
+    bench.see([set(("evil", "s"), 2, &[("*.test", 80)])]);
+    assert!(bench.denial("pay.test").is_some());
+    assert_eq!(bench.denial("other.test"), None);
+    bench.see([set(("evil", "s"), 2, &[("*.else", 80)])]);
+    assert_eq!(bench.denial("pay.test"), None);
+}
+
+#[test]
+fn a_route_without_room_may_be_edited_without_end() {
+    let mut bench = Bench::new();
+    bench.see(fillers().chain([class(), gateway("All", "*.test")]));
+    bench.see((0..20).map(|n| set(("evil", &format!("s{n}")), 2, &[("a.test", 80)])));
+    let _ = [Step::Listener, Step::Place].map(work::take);
+    for host in ["pay.test", "b.test"] {
+        bench.see([route(99_999, host), route_at(99_998, host, AT_SET)]);
+    }
+    assert_eq!([Step::Listener, Step::Place].map(work::take), [0, 0]);
+    assert!(bench.denial("b.test").is_some());
+    assert_eq!(bench.denial("pay.test"), None, "it is named no more");
+}
+
+/// Whether the reviews of a namespace have cost nothing.
+fn has_all(bench: &mut Bench, namespace: &str) -> bool {
+    bench.reviews.begin(namespace, bench.now);
+    bench.reviews.charge(OF_NAMESPACE)
+}
+
+#[test]
+fn a_name_is_not_hidden_behind_others_and_who_writes_them_pays() {
+    let mut bench = Bench::new();
+    bench.see([class(), gateway("All", "*.test")]);
+    let decoy = |n| route_at(n, "pay.test", "name: g, namespace: infra, sectionName: none");
+    let host_of_few = |n| route_at(n, "few.test", "name: g, namespace: infra, sectionName: none");
+    bench.delay((0..MOST).map(decoy).chain([route(99_999, "pay.test")]));
+    bench.delay((500..500 + MOST).map(host_of_few));
+    assert!(bench.denial("pay.test").is_some());
+    assert_eq!(bench.denial("few.test"), None, "no listener takes them");
+    assert_eq!(bench.denial("other.test"), None);
+    assert!(has_all(&mut bench, "shop") && !has_all(&mut bench, "evil"));
+    // Nothing is left to pay with: what it has written counts, and nothing else.
+    for part in [1_000, 1_000_000] {
+        bench.reviews.begin("evil", bench.now);
+        while bench.reviews.charge(OF_NAMESPACE / part) {}
+    }
+    assert!(bench.denial("few.test").is_some());
+    assert_eq!(bench.denial("other.test"), None);
+}
+
+#[test]
+fn routes_without_room_cost_the_owner_of_a_host_nothing() {
+    let mut bench = Bench::new();
+    bench.see([class(), gateway("All", "*.test"), ingress("shop", 0, "shop.test")]);
+    bench.see(fillers().chain((90_000..90_100).map(|n| route(n, "shop.test"))));
+    work::take(Step::Place);
+    assert_eq!(bench.denial("shop.test"), None);
+    assert_eq!(work::take(Step::Place), 0);
+    assert!(has_all(&mut bench, "shop") && has_all(&mut bench, "evil"));
 }
