@@ -60,6 +60,11 @@ impl<'a> Owner<'a> {
         self.mains.iter().map(|by| (*by, &*by.host_settings.0))
     }
 
+    /// The namespace that owns the host; `None`: every namespace does.
+    pub fn namespace(&self) -> Option<&str> {
+        self.namespace.as_deref()
+    }
+
     /// The oldest, if any has a rule for the host.
     pub fn first(&self) -> Option<&'a Claims> {
         self.mains.first().copied()

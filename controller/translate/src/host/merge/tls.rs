@@ -98,17 +98,18 @@ impl<'a> Merge<'a> {
         if let Some(operator) = self.tls_of {
             return self.refuse_tls_of_unnamed(operator);
         }
-        let all = self.view.owner.settings().map(|(by, settings)| (by, &settings.client_tls));
-        let clients = || all.clone().filter_map(|(by, tls)| Some((by, tls.client.as_ref()?)));
-        let client = clients().find_map(|(by, client)| Some((by, client.as_ref().ok()?.clone())));
+        let mut all = self.view.owner.settings().map(|(_, settings)| &settings.client_tls);
+        let clients = || all.clone().filter_map(|tls| tls.client.as_ref());
+        let client = clients().find_map(|client| client.as_ref().ok().cloned());
         let denied = client.is_none() && clients().next().is_some();
-        let client = client.map(|(by, mut client)| {
+        let client = client.map(|mut client| {
             let is_path =
                 client.error_page.as_ref().is_some_and(|page| page.as_str().starts_with('/'));
-            client.error_page_of = is_path.then(|| by.key.namespace.as_str().into());
+            // Where hosts are shared every namespace's rules may answer there.
+            let owner = self.view.owner.namespace().filter(|_| is_path);
+            client.error_page_of = owner.map(Into::into);
             client
         });
-        let mut all = all.map(|(_, tls)| tls);
         let tls = TlsPolicy {
             ciphers: all.clone().find_map(|tls| tls.ciphers.clone()),
             prefers_server_ciphers: all.find_map(|tls| tls.prefers_server_ciphers),
@@ -155,6 +156,30 @@ impl<'a> Merge<'a> {
                 _ => refuse("path / leads to no Service: add one".into()),
             };
             self.say(by, note);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Translator;
+    use crate::testing::{options, world};
+    use oxigress_core::model::HostPattern;
+
+    #[test]
+    fn a_path_for_clients_without_certificates_is_the_owner_s_unless_hosts_are_shared() {
+        let manifests = include_str!("../../../../testdata/owner_client_certificate.in.yaml");
+        let page =
+            "auth-tls-secret: evil/ca\n    nginx.ingress.kubernetes.io/auth-tls-error-page: /no";
+        let manifests = manifests.replace("auth-tls-secret: \"evil/ca\"", page);
+        let world = world(&manifests.replace("namespace: shop", "namespace: evil"));
+        let host = HostPattern::parse("a.test").unwrap();
+        for (flags, of) in [("", Some("evil")), ("--host-ownership=shared", None)] {
+            let mut translator = Translator::new(options(flags));
+            translator.update(&world, &world.all());
+            let client = translator.snapshot().tls[&host].client.as_ref().unwrap();
+            assert_eq!(client.error_page.as_ref().unwrap().as_str(), "/no");
+            assert_eq!(client.error_page_of.as_deref(), of, "{flags}");
         }
     }
 }
