@@ -174,6 +174,9 @@ fn refuse(
     odd.map(|note| refused(world, options, settings, (key, ingress), note))
 }
 
+/// Most aliases of the hosts of an Ingress of which nothing is served, each counted for each host: no limit of paths bounds them.
+const MAX_ALIASES_OF_REFUSED: usize = 4_096;
+
 /// What becomes of an Ingress of which nothing is served. Its hosts and their other names stay its own: else a mistake in it would
 /// hand them, and the requests for them, to whoever names them next. One that is a canary, or may be one, has none.
 pub fn refused(
@@ -186,9 +189,12 @@ pub fn refused(
     let (acceptance, notes) = (Some(Acceptance::Refused), vec![note]);
     let context = context(world, options, settings, key);
     let names = annotation::names(context, &ingress.annotations, &options.annotations_prefix);
-    let Some(names) = names else { return Parsed { acceptance, notes, ..Parsed::default() } };
+    let Some(mut names) = names else { return Parsed { acceptance, notes, ..Parsed::default() } };
     let hosts = hosts_of(ingress);
     let other_names = names.other_names(&hosts);
+    if hosts.len().saturating_mul(names.aliases.len()) > MAX_ALIASES_OF_REFUSED {
+        names.aliases.clear();
+    }
     let hosts = hosts.into_iter().map(|host| (host, Vec::new())).collect();
     let host_settings = HostSettings { hosts: names, ..HostSettings::default() };
     let claims = Claims {

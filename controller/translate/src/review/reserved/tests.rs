@@ -6,7 +6,7 @@ use crate::gateway::work::{self, Step};
 use crate::patterns::budget::OF_NAMESPACE;
 use oxigress_objects::document::{self, Found};
 use oxigress_objects::gateway::MAX_ROUTES;
-use oxigress_objects::ingress::{Ingress, Rule};
+use oxigress_objects::ingress::{Ingress, Port, Rule, Target};
 use oxigress_objects::{Changed, Key, Seen};
 use std::sync::Arc;
 use std::time::Duration;
@@ -302,4 +302,44 @@ fn routes_without_room_cost_the_owner_of_a_host_nothing() {
     assert_eq!(bench.denial("shop.test"), None);
     assert_eq!(work::take(Step::Place), 0);
     assert!(has_all(&mut bench, "shop") && has_all(&mut bench, "evil"));
+}
+
+/// An Ingress with `spec.defaultBackend`, too.
+fn with_default_backend((id, object): Seen) -> Seen {
+    let Some(Object::Ingress(ingress)) = object else { panic!("{id}") };
+    let mut ingress = Arc::unwrap_or_clone(ingress);
+    ingress.default_backend = Some(Target::Service { name: "s".into(), port: Port::Number(80) });
+    ingress.rules.retain(|rule| rule.host != "none");
+    (id, Some(Object::Ingress(Arc::new(ingress))))
+}
+
+#[test]
+fn a_default_backend_beside_rules_names_no_host() {
+    let mut bench = Bench::new();
+    bench.delay([ingress("evil", 5, "")]);
+    assert_eq!(bench.denial_of(with_default_backend(ingress("shop", 9, "shop.test"))), None);
+    assert!(bench.denial_of(with_default_backend(ingress("shop", 9, "none"))).is_some());
+    let mut bench = Bench::new();
+    bench.delay([with_default_backend(ingress("evil", 5, "x.test"))]);
+    assert_eq!(bench.denial(""), None);
+}
+
+#[test]
+fn many_aliases_of_an_ingress_of_which_nothing_is_served_are_reserved_and_not_kept() {
+    let host = |n: usize| HostPattern::parse(&format!("h{n}.test")).unwrap();
+    let names: Vec<_> = (0..64).map(|n| format!("a{n}.test")).collect();
+    for (hosts, kept) in [(64, 64 * 64), (65, 0)] {
+        let options = Options { disable_catch_all: true, ..Options::default() };
+        let mut bench = Bench { translator: Translator::new(options), ..Bench::new() };
+        let (id, object) = with_default_backend(aliased("e", 5, &names.join(",")));
+        let Some(Object::Ingress(ingress)) = object else { panic!("{id}") };
+        let mut ingress = Arc::unwrap_or_clone(ingress);
+        let rule = |n| Rule { host: host(n).to_string(), paths: Vec::new() };
+        ingress.rules = (0..hosts).map(rule).collect();
+        bench.see([(id, Some(Object::Ingress(Arc::new(ingress))))]);
+        let aliases = (0..hosts).map(|n| bench.translator.aliases.of(&host(n)).count());
+        assert_eq!(aliases.sum::<usize>(), kept);
+        let has_owner = bench.owner("a0.test").is_some();
+        assert_eq!((has_owner, bench.denial("a0.test").is_some()), (kept > 0, kept == 0));
+    }
 }
