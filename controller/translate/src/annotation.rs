@@ -28,7 +28,7 @@ mod upstream_tls;
 
 pub use client_tls::ClientTls;
 pub use reader::IngressContext;
-pub use redirects::{Hosts, counterpart};
+pub use redirects::{Hosts, counterpart, is_of_names};
 pub use snippet::{Common, ServerSnippet};
 
 use crate::backend_ref::BackendRef;

@@ -22,6 +22,8 @@ pub mod price;
 mod tests;
 
 use crate::patterns::budget;
+#[cfg(test)]
+pub use named::take_hosts_read;
 pub use named::{Named, created, hosts_of};
 use oxigress_objects::bucket::{Bucket, Rate};
 use oxigress_objects::{Kind, Name, Object, ObjectRef, Seen};
@@ -114,10 +116,7 @@ impl Pace {
             let due_at = self.share(&payer, now).due_at;
             self.by_time.insert((due_at, payer.clone()));
         }
-        let Prices { translator, world } = *prices;
-        let hosts = hosts_of(translator, world, (&id, change.object.as_ref()));
-        let made = change.object.as_ref().and_then(created).unwrap_or_default();
-        self.named.set(&id, made, hosts);
+        self.note_hosts(&payer, &change, prices);
         if self.share(&payer, now).put(change) {
             self.news.insert(id, true);
             self.waiting += 1;
@@ -278,6 +277,17 @@ impl Pace {
         }
     }
 
+    /// Takes note of the hosts of a change that is to wait, unless one of the same object that waits already writes the same.
+    fn note_hosts(&mut self, payer: &Payer, change: &Change, prices: &Prices<'_>) {
+        let (id, new) = (&change.id, change.object.as_ref());
+        let old = self.shares.get(payer).and_then(|share| share.waiting(id)?.object.as_ref());
+        if old.zip(new).is_some_and(|(old, new)| named::write_same(prices.prefix(), old, new)) {
+            return;
+        }
+        let hosts = hosts_of(prices.translator, prices.world, (id, new));
+        self.named.set(id, new.and_then(created).unwrap_or_default(), hosts);
+    }
+
     fn forget(&mut self, payer: &Payer, id: &ObjectRef) {
         let Some(share) = self.shares.get_mut(payer) else { return };
         if !share.remove(id) {
@@ -328,6 +338,11 @@ impl Share {
         self.order.insert(self.next, change);
         self.next += 1;
         true
+    }
+
+    /// A change that waits.
+    fn waiting(&self, id: &ObjectRef) -> Option<&Change> {
+        self.order.get(self.numbers.get(id)?)
     }
 
     /// Forgets a change that waits; `false`: none does.

@@ -85,6 +85,11 @@ pub fn counterpart(host: &HostPattern) -> Option<HostPattern> {
     }
 }
 
+/// Whether an annotation says something about the names of hosts, or whether there are any.
+pub fn is_of_names(name: &str) -> bool {
+    matches!(name, "server-alias" | "from-to-www-redirect") || name.starts_with("canary")
+}
+
 /// Reads what the annotations say about the names of hosts.
 pub fn names(reader: &mut Reader<'_>) -> Hosts {
     let mut hosts = Hosts::default();

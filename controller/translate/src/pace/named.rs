@@ -3,10 +3,12 @@
 use super::{Pace, Payer};
 use crate::Translator;
 use crate::age::Age;
+use crate::annotation::is_of_names;
 use crate::ingress::hosts_to_have;
 use crate::relation::Relation;
 use oxigress_core::model::HostPattern;
 use oxigress_objects::gateway::Listener;
+use oxigress_objects::ingress::{Ingress, Rule};
 use oxigress_objects::{Key, Kind, Name, Object, ObjectRef, World};
 use std::collections::{BTreeMap, BTreeSet};
 use std::iter;
@@ -87,12 +89,26 @@ impl Named {
     }
 }
 
+#[cfg(test)]
+thread_local! {
+    /// How often the hosts of an object were read.
+    static READ: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+/// How often the hosts of an object were read since this was last asked.
+#[cfg(test)]
+pub fn take_hosts_read() -> usize {
+    READ.take()
+}
+
 /// The hosts that an object names, an Ingress also as other names of its hosts. A canary's are others'.
 pub fn hosts_of(
     translator: &Translator,
     world: &World,
     (id, object): (&ObjectRef, Option<&Object>),
 ) -> BTreeSet<HostPattern> {
+    #[cfg(test)]
+    READ.set(READ.get() + 1);
     let of_listeners =
         |all: &[Listener]| parsed(all.iter().filter_map(|one| one.hostname.as_deref()));
     match object {
@@ -105,6 +121,33 @@ pub fn hosts_of(
         Some(Object::ListenerSet(set)) => of_listeners(&set.spec.listeners),
         _ => BTreeSet::new(),
     }
+}
+
+/// Whether two forms of an object write the same hosts, told without reading them: what waits may be edited without end.
+pub(super) fn write_same(prefix: &str, old: &Object, new: &Object) -> bool {
+    created(old) == created(new)
+        && match (old, new) {
+            (Object::Ingress(old), Object::Ingress(new)) => {
+                let hosts = |(old, new): (&Rule, &Rule)| old.host == new.host;
+                old.rules.len() == new.rules.len()
+                    && old.rules.iter().zip(&new.rules).all(hosts)
+                    && old.default_backend.is_some() == new.default_backend.is_some()
+                    && names_written(prefix, old).eq(names_written(prefix, new))
+            }
+            (Object::Route(old), Object::Route(new)) => old.spec.hostnames == new.spec.hostnames,
+            _ => false,
+        }
+}
+
+/// The annotations that say something about the names of hosts.
+fn names_written<'i>(
+    prefix: &'i str,
+    ingress: &'i Ingress,
+) -> impl Iterator<Item = (&'i str, &'i String)> {
+    let name = move |key: &'i str| key.strip_prefix(prefix)?.strip_prefix('/');
+    let all = ingress.annotations.iter();
+    let all = all.filter_map(move |(key, text)| Some((name(key)?, text)));
+    all.filter(|(name, _)| is_of_names(name))
 }
 
 fn parsed<'h>(hosts: impl Iterator<Item = &'h str>) -> BTreeSet<HostPattern> {
@@ -137,9 +180,8 @@ impl Pace {
         counts: impl Fn(Kind) -> bool + 'p,
     ) -> impl Iterator<Item = (ObjectRef, &'p Object)> {
         self.named.older(host, age, counts).filter_map(|id| {
-            let share = self.shares.get(&Payer::of(&id))?;
-            let number = share.numbers.get(&id)?;
-            Some((id, share.order.get(number)?.object.as_ref()?))
+            let change = self.shares.get(&Payer::of(&id))?.waiting(&id)?;
+            Some((id, change.object.as_ref()?))
         })
     }
 }

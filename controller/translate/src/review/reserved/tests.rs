@@ -3,6 +3,7 @@
 use super::*;
 use crate::Options;
 use crate::gateway::work::{self, Step};
+use crate::pace::take_hosts_read;
 use crate::patterns::budget::OF_NAMESPACE;
 use oxigress_objects::document::{self, Found};
 use oxigress_objects::gateway::MAX_ROUTES;
@@ -342,4 +343,22 @@ fn many_aliases_of_an_ingress_of_which_nothing_is_served_are_reserved_and_not_ke
         let has_owner = bench.owner("a0.test").is_some();
         assert_eq!((has_owner, bench.denial("a0.test").is_some()), (kept > 0, kept == 0));
     }
+}
+
+#[test]
+fn hosts_of_what_waits_are_read_again_only_where_it_writes_others() {
+    let mut bench = Bench::new();
+    let object = |host: &str, all: &[(&str, &str)]| annotated(("evil", "e"), 5, host, all);
+    let mut read = |host: &str, all: &[(&str, &str)]| {
+        take_hosts_read();
+        bench.delay([object(host, all)]);
+        take_hosts_read()
+    };
+    assert_eq!(read("x.test", &[("server-alias", "a.test")]), 1);
+    assert_eq!(read("x.test", &[("server-alias", "a.test"), ("app-root", "/a")]), 0);
+    assert_eq!(read("x.test", &[("server-alias", "pay.test"), ("app-root", "/a")]), 1);
+    assert_eq!(read("x.test", &[("server-alias", "pay.test"), ("canary", "false")]), 1);
+    assert_eq!(read("y.test", &[("server-alias", "pay.test"), ("canary", "false")]), 1);
+    assert!(bench.denial("pay.test").is_some() && bench.denial("y.test").is_some());
+    assert_eq!(bench.denial("x.test"), None);
 }
