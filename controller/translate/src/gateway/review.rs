@@ -194,6 +194,32 @@ impl Standing<'_> {
     }
 }
 
+impl Standing<'_> {
+    /// Whether a new listener of an older set would be in the way of one of another set that has this host, if its Gateway lets it
+    /// in.
+    pub fn is_in_way(
+        &self,
+        older: &OwnListeners<'_>,
+        younger: &OwnListeners<'_>,
+        host: &HostPattern,
+    ) -> bool {
+        let state = older.gateway.as_ref().and_then(|key| self.gateways.get(key));
+        let is_allowed = older.gateway.as_ref().zip(state).is_some_and(|(key, state)| {
+            let namespaces = &state.gateway.spec.allowed_listeners.namespaces;
+            let from = namespaces.from.as_deref().unwrap_or("None");
+            let by = (from, namespaces, &key.namespace);
+            attach::admits(self.world, by, &older.object.key.namespace, &mut BTreeMap::new())
+        });
+        let addresses = self.addresses(younger);
+        let meets = || self.addresses(older).iter().any(|address| addresses.contains(address));
+        let gateway = younger.gateway.as_ref().filter(|_| is_allowed && meets());
+        let mut named = younger.new_ones().filter(|listener| listener.host == *host);
+        gateway.is_some_and(|gateway| {
+            named.any(|listener| older.take(self.options, gateway, listener))
+        })
+    }
+}
+
 /// The listeners that a ListenerSet has not yet.
 pub struct NewListeners<'w> {
     home: Home<'w>,

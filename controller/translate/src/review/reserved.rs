@@ -11,16 +11,17 @@
 //!          are not looked at.
 
 use crate::age::Age;
-use crate::gateway::{self, Standing};
+use crate::gateway::{self, NewListeners, OwnListeners, Standing};
 use crate::host::owner::HostOwnership;
 use crate::ingress::class::{self, Choice};
 use crate::pace::price::Prices;
 use crate::pace::{Pace, created, hosts_of};
 use crate::{Reviews, Translator};
 use oxigress_core::model::{HostPattern, shorten};
-use oxigress_objects::gateway::{HttpRouteSpec, Route};
+use oxigress_objects::gateway::{HttpRouteSpec, Listener, ListenerSet, Route};
 use oxigress_objects::{Kind, Name, Object, ObjectRef, World};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Most objects of one namespace that are looked at in one review: each may name some thousand listeners.
@@ -57,14 +58,27 @@ impl Translator {
             return None;
         }
         let age = Age { created: created(object)?, key: id.key.clone() };
-        let left = BTreeMap::new();
-        let mut looked = Looked { translator: self, world, reviews, now, standing: None, left };
-        let hosts = hosts_of(self, world, (id, Some(object)));
+        let object = newly_listening(world, (id, object));
+        let own = match &object {
+            Object::ListenerSet(set) => {
+                Some(NewListeners::new((&id.key, set), None).read(world, &self.options))
+            }
+            _ => None,
+        };
+        let (own, left) = (own.as_ref(), BTreeMap::new());
+        let mut looked =
+            Looked { translator: self, world, reviews, now, own, standing: None, left };
+        let hosts = self.newly_named(world, (id, &object));
         let mut named =
             hosts.iter().filter(|host| self.unserved.has(host) || pace.has_waiting_for(host));
         named.find_map(|host| {
+            let (loser, has_owner) = (self.loser(host), self.owner_of(host).is_some());
+            let is_free = loser.is_none();
+            // Whoever has named the host before a set keeps it.
+            let own = loser.map(|(owner, _)| owner);
+            let own = own.filter(|owner| owner.key.namespace == id.key.namespace);
+            let age = own.map_or_else(|| age.clone(), |own| own.min(age.clone()));
             // A listener leaves its host to who names it, and a set takes one from sets alone.
-            let (is_free, has_owner) = (self.loser(host).is_none(), self.owner_of(host).is_some());
             let counts = |kind: Kind| match kind {
                 Kind::ListenerSet => id.kind == Kind::ListenerSet,
                 Kind::Gateway => !has_owner,
@@ -77,6 +91,30 @@ impl Translator {
                 shorten(host.as_str())
             ))
         })
+    }
+
+    /// The hosts that an object names, but those that it names already: nobody is kept from changing it otherwise.
+    fn newly_named(
+        &self,
+        world: &World,
+        (id, object): (&ObjectRef, &Object),
+    ) -> BTreeSet<HostPattern> {
+        let mut hosts = hosts_of(self, world, (id, Some(object)));
+        let stored = world.object(id).filter(|old| {
+            // At other parents it may have a host for the first time that it named.
+            let is_there = match (old, object) {
+                (Object::Route(old), Object::Route(new)) => {
+                    old.spec.parent_refs == new.spec.parent_refs
+                }
+                (old, _) => matches!(old, Object::Ingress(_)),
+            };
+            is_there && created(old) == created(object) && self.may_be_ours(world, id, old)
+        });
+        if stored.is_some() {
+            let named = hosts_of(self, world, (id, stored.as_ref()));
+            hosts.retain(|host| !named.contains(host));
+        }
+        hosts
     }
 
     /// Whether an object is of our class, or names a Gateway that is.
@@ -109,12 +147,27 @@ impl Translator {
     }
 }
 
+/// An object, of a ListenerSet the listeners alone whose port, protocol and host it has newly.
+fn newly_listening(world: &World, (id, object): (&ObjectRef, &Object)) -> Object {
+    let Object::ListenerSet(set) = object else { return object.clone() };
+    let stored = world.gateway_api.any_set(&id.key).filter(|old| {
+        (old.meta.created, &old.spec.parent_ref) == (set.meta.created, &set.spec.parent_ref)
+    });
+    let place = |of: &Listener| (of.port, of.protocol.clone(), of.hostname.clone());
+    let had: Vec<_> = stored.iter().flat_map(|old| &old.spec.listeners).map(place).collect();
+    let mut new = ListenerSet::clone(set);
+    new.spec.listeners.retain(|listener| !had.contains(&place(listener)));
+    Object::ListenerSet(Arc::new(new))
+}
+
 /// What is looked at in one review.
 struct Looked<'r> {
     translator: &'r Translator,
     world: &'r World,
     reviews: &'r mut Reviews,
     now: Instant,
+    /// The new listeners of the ListenerSet that is reviewed.
+    own: Option<&'r OwnListeners<'r>>,
     standing: Option<Standing<'r>>,
     /// How many more objects of a namespace are looked at.
     left: BTreeMap<Name, usize>,
@@ -151,6 +204,7 @@ impl<'r> Looked<'r> {
         self.translator.may_be_ours(self.world, id, object)
             && match object {
                 Object::Route(route) => self.is_taken(id, route, host),
+                Object::ListenerSet(set) => self.is_in_way(id, set, host),
                 _ => true,
             }
     }
@@ -165,6 +219,18 @@ impl<'r> Looked<'r> {
         let route = Route { meta: route.meta.clone(), spec };
         let standing = self.listeners(&id.key.namespace, price);
         standing.is_none_or(|standing| standing.hosts_of(id, &route).named.contains(host))
+    }
+
+    /// Whether a listener of a set would be in the way of one that is reviewed.
+    fn is_in_way(&mut self, id: &ObjectRef, set: &ListenerSet, host: &HostPattern) -> bool {
+        let Looked { translator, world, own, .. } = *self;
+        let prices = Prices { translator, world };
+        let price = prices.of_reading_listeners(set.spec.listeners.len());
+        let standing = self.listeners(&id.key.namespace, price);
+        standing.zip(own).is_none_or(|(standing, own)| {
+            let set = NewListeners::new((&id.key, set), None).read(world, &translator.options);
+            standing.is_in_way(&set, own, host)
+        })
     }
 
     /// The listeners as they are now, if a namespace can pay for what is to be told from them.

@@ -140,7 +140,12 @@ impl Prices<'_> {
 
     /// What looking at all listeners costs, for a review.
     pub(crate) fn of_listeners(&self) -> u64 {
-        LISTENER * self.listeners_read()
+        self.of_reading_listeners(self.listeners_read())
+    }
+
+    /// What reading so many more costs.
+    pub(crate) fn of_reading_listeners(&self, count: usize) -> u64 {
+        LISTENER * count as u64
     }
 
     /// What attaching a route to them costs, for the review of another object.
@@ -163,12 +168,12 @@ impl Prices<'_> {
     /// What reviewing a ListenerSet costs, whoever names it: all listeners are looked at, as they are and as they would be, and all
     /// routes are attached, since they tell what listeners of guests leave to others.
     pub(crate) fn of_set_review(&self, new: &ListenerSetSpec) -> u64 {
-        let listeners = self.listeners_read().saturating_mul(2) + new.listeners.len() as u64;
+        let listeners = self.listeners_read().saturating_mul(2) + new.listeners.len();
         let routes = self.world.gateway_api.routes.len() as u64;
         let places = self.translator.gateways.places as u64;
         let below = self.below_listeners(new.listeners.iter());
         INGRESS
-            + LISTENER * listeners
+            + self.of_reading_listeners(listeners)
             + ATTACHING * routes
             + PLACE * places
             + PLACE_OF_REVIEW * below
@@ -188,7 +193,7 @@ impl Prices<'_> {
     }
 
     /// How many listeners a review looks at.
-    fn listeners_read(&self) -> u64 {
+    fn listeners_read(&self) -> usize {
         let all = self.world.gateway_api.gateways.values();
         let listeners: usize = all.map(|gateway| gateway.spec.listeners.len()).sum();
         // Of sets no more is read: a namespace that brings many must not make the reviews of all others dear.
@@ -201,7 +206,7 @@ impl Prices<'_> {
         }
         let in_sets: usize =
             of_sets.values().map(|count| *count.min(&gateway::MAX_LISTENERS)).sum();
-        (listeners + in_sets) as u64
+        listeners + in_sets
     }
 
     /// What it costs that the routes of Gateways or ListenerSets are read of which the rules are not known, and merged where they

@@ -6,7 +6,7 @@ use crate::gateway::work::{self, Step};
 use crate::pace::take_hosts_read;
 use crate::patterns::budget::OF_NAMESPACE;
 use oxigress_objects::document::{self, Found};
-use oxigress_objects::gateway::MAX_ROUTES;
+use oxigress_objects::gateway::{MAX_ROUTES, MAX_SETS};
 use oxigress_objects::ingress::{Ingress, Port, Rule, Target};
 use oxigress_objects::{Changed, Key, Seen};
 use std::sync::Arc;
@@ -182,9 +182,14 @@ fn class() -> Seen {
 
 /// A Gateway of the operator, whose listener lets routes in from namespaces.
 fn gateway(from: &str, host: &str) -> Seen {
+    gateway_with("All", from, host)
+}
+
+/// One that lets ListenerSets in from namespaces, too.
+fn gateway_with(sets: &str, from: &str, host: &str) -> Seen {
     read(&format!(
         "{{{API}, kind: Gateway, metadata: {{name: g, namespace: infra}}, spec: {{gatewayClassName: c, allowedListeners: \
-         {{namespaces: {{from: All}}}}, listeners: [{{name: l, port: 80, protocol: HTTP, hostname: '{host}', allowedRoutes: \
+         {{namespaces: {{from: {sets}}}}}, listeners: [{{name: l, port: 80, protocol: HTTP, hostname: '{host}', allowedRoutes: \
          {{namespaces: {{from: {from}}}}}}}]}}}}"
     ))
 }
@@ -226,14 +231,23 @@ fn a_host_of_an_older_route_that_has_no_room_is_nobody_s_yet() {
 }
 
 /// A ListenerSet at the Gateway, with a listener for each host.
-fn set((namespace, name): (&str, &str), created: i64, hosts: &[(&str, u16)]) -> Seen {
+fn set(named: (&str, &str), created: i64, hosts: &[(&str, u16)]) -> Seen {
+    set_at("g", named, created, hosts)
+}
+
+fn set_at(
+    gateway: &str,
+    (namespace, name): (&str, &str),
+    created: i64,
+    hosts: &[(&str, u16)],
+) -> Seen {
     let listener = |(host, port): &(&str, u16)| {
         format!("{{name: '{host}-{port}', port: {port}, protocol: HTTP, hostname: '{host}'}}")
     };
     let listeners: Vec<_> = hosts.iter().map(listener).collect();
     read(&format!(
         "{{{API}, kind: ListenerSet, metadata: {{name: {name}, namespace: {namespace}, creationTimestamp: \
-         '1970-01-01T00:00:0{created}Z'}}, spec: {{parentRef: {{name: g, namespace: infra}}, listeners: [{}]}}}}",
+         '1970-01-01T00:00:0{created}Z'}}, spec: {{parentRef: {{name: {gateway}, namespace: infra}}, listeners: [{}]}}}}",
         listeners.join(", ")
     ))
 }
@@ -303,6 +317,51 @@ fn routes_without_room_cost_the_owner_of_a_host_nothing() {
     assert_eq!(bench.denial("shop.test"), None);
     assert_eq!(work::take(Step::Place), 0);
     assert!(has_all(&mut bench, "shop") && has_all(&mut bench, "evil"));
+}
+
+#[test]
+fn a_set_that_is_not_in_force_keeps_a_host_from_a_listener_alone_that_it_would_have() {
+    let mut bench = Bench::new();
+    let (_, filler) = set_at("none", ("evil", "f"), 0, &[]);
+    let id = |n: usize| ObjectRef::new(Kind::ListenerSet, Key::new("evil", format!("f{n}")));
+    bench.see((0..MAX_SETS).map(|n| (id(n), filler.clone())));
+    let beyond = set(("evil", "s"), 2, &[("pay.test", 80), ("other.test", 8081)]);
+    bench.see([class(), gateway("All", "*.infra"), beyond]);
+    let own = |hosts: &[(&str, u16)]| set(("shop", "s"), 9, hosts);
+    let denial = |bench: &mut Bench, hosts: &[(&str, u16)]| bench.denial_of(own(hosts));
+    let why = denial(&mut bench, &[("pay.test", 80)]).unwrap();
+    assert!(why.contains("ListenerSet evil/s"), "{why}");
+    assert_eq!(denial(&mut bench, &[("pay.test", 8081)]), None, "another port");
+    assert_eq!(bench.denial("pay.test"), None, "a set takes a host from sets alone");
+    // What it has already is not judged anew.
+    bench.see([own(&[("pay.test", 80)])]);
+    assert_eq!(denial(&mut bench, &[("pay.test", 80), ("more.test", 80)]), None);
+    assert!(denial(&mut bench, &[("pay.test", 80), ("other.test", 8081)]).is_some());
+    bench.see([(own(&[]).0, None)]);
+    // Its owner named the host before there was the set, or after.
+    for (created, is_denied) in [(1, false), (3, true)] {
+        bench.see([ingress("shop", created, "pay.test")]);
+        assert_eq!(denial(&mut bench, &[("pay.test", 80)]).is_some(), is_denied);
+        bench.see([(ingress("shop", 0, "").0, None)]);
+    }
+    // One of a Gateway that lets it in no more.
+    bench.see([gateway_with("Same", "All", "*.infra")]);
+    assert_eq!(denial(&mut bench, &[("pay.test", 80)]), None);
+}
+
+#[test]
+fn what_an_object_names_already_is_kept_from_nobody() {
+    let mut bench = Bench::new();
+    let alias = |namespace: &str, name: &str, created| {
+        annotated((namespace, name), created, "shop.test", &[("server-alias", "pay.test")])
+    };
+    // Neither alias holds: those of the oldest Ingress do.
+    let first = annotated(("shop", "f"), 1, "shop.test", &[("server-alias", "first.test")]);
+    bench.see([first, alias("shop", "i", 9)]);
+    bench.delay([ingress("evil", 5, "pay.test")]);
+    assert_eq!(bench.denial_of(alias("shop", "i", 9)), None);
+    assert!(bench.denial_of(alias("shop", "new", 9)).is_some());
+    assert!(bench.denial_of(alias("shop", "i", 8)).is_some(), "it is made anew");
 }
 
 /// An Ingress with `spec.defaultBackend`, too.
