@@ -97,6 +97,17 @@ impl Reviews {
         self.spend(nanoseconds).is_ok()
     }
 
+    /// Charges a namespace for what is looked at of its objects where those of others are reviewed; whether it has so much left.
+    /// That is counted apart: whoever has objects reviewed spends nothing of what others have for their own.
+    pub fn charge_beside(&mut self, namespace: &str, nanoseconds: u64, now: Instant) -> bool {
+        let under_way = (std::mem::take(&mut self.namespace), self.now, self.is_spent);
+        // No namespace has such a name.
+        self.begin(&format!("{namespace}/"), now);
+        let is_paid = self.charge(nanoseconds);
+        (self.namespace, self.now, self.is_spent) = under_way;
+        is_paid
+    }
+
     /// Charges it for several things, of which each price is told when it is this one's turn; `None`: there is too little left.
     ///
     /// Telling is charged as well, and ends as soon as the sum is more than what is left.

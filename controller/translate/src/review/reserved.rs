@@ -4,9 +4,9 @@
 //!
 //! Shape:   of what is not in force the names that are written in it are kept. Whether a listener would take a route for one is
 //!          told when somebody wants that host, by the listeners as they are then.
-//! Cost:    charged to the namespace of what is not in force. Where it has more such objects with the host than are looked at, or
-//!          cannot pay, they count as if they would take it: a name cannot be hidden behind others, and no namespace keeps from
-//!          others what it has not written.
+//! Cost:    charged to the namespace of what is not in force, apart from its own reviews. Where it has more such objects with the
+//!          host than are looked at, or cannot pay, they count as if they would take it: a name cannot be hidden behind others,
+//!          and no namespace keeps from others what it has not written.
 //! Limit:   paths are not compared. A route without host names, one with a wildcard, and one whose listener is not there yet
 //!          are not looked at.
 
@@ -238,8 +238,8 @@ impl<'r> Looked<'r> {
         let Looked { translator, world, reviews, standing, .. } = self;
         let prices = Prices { translator, world };
         let of_listeners = if standing.is_none() { prices.of_listeners() } else { 0 };
-        reviews.begin(namespace, self.now);
-        let is_paid = reviews.charge(price.saturating_add(of_listeners));
+        let price = price.saturating_add(of_listeners);
+        let is_paid = reviews.charge_beside(namespace, price, self.now);
         let of = || Standing::of(world, &translator.options, Some(&translator.gateways.left));
         is_paid.then(|| standing.get_or_insert_with(of))
     }
