@@ -211,6 +211,7 @@ mod tests {
                 && small.len() == tree.len()
                 && small.first() == tree.first()
                 && small.is_empty() == tree.is_empty()
+                && (0..50).all(|n| small.after(&n) == tree.range(n + 1..).next())
         };
         // Up, with repetitions and in no order, and down again, twice.
         for turn in 0..400 {
