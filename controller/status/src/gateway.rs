@@ -4,6 +4,8 @@
 //!          which what others have written stays: conditions of other types, and other controllers' parents of a route.
 //! Turns:   namespaces take turns, one status each, and so do the objects of each, so that one that changes all the time delays
 //!          nobody else. What is in its pause is not looked at until that has passed.
+//! Rest:    the status of a Gateway, a ListenerSet or a policy changes with each route that comes or goes. It is written at most once
+//!          in [`REST`]: what routes ask for is not to wait for it.
 //! Errors:  a conflict waits for the object's next version; whatever else is tried again, ever more slowly.
 //! Source:  Gateway API v1.7.
 
@@ -25,6 +27,9 @@ use tokio::time::Instant;
 /// After an answer that was none of use.
 const AGAIN: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(30)];
 
+/// Between two writes of the status of an object that others change.
+const REST: Duration = Duration::from_millis(500);
+
 /// What is known of one object.
 #[derive(Default)]
 struct Entry {
@@ -35,6 +40,8 @@ struct Entry {
     failures: u32,
     /// The time before which nothing is tried.
     at: Option<Instant>,
+    /// The time before which nothing is written, whatever there is to say.
+    rests_until: Option<Instant>,
     is_under_way: bool,
 }
 
@@ -95,7 +102,7 @@ impl GatewayQueue {
     /// What a status is to say; none: nothing of ours any more.
     pub fn want(&mut self, object: ObjectRef, wanted: Option<Wanted>) {
         let entry = self.entries.entry(object.clone()).or_default();
-        (entry.wanted, entry.repeated, entry.at) = (wanted, 0, None);
+        (entry.wanted, entry.repeated, entry.at) = (wanted, 0, entry.rests_until);
         self.forget(&object);
         self.look_at(object);
     }
@@ -192,6 +199,7 @@ impl GatewayQueue {
                 let pause = contest_pause(entry.repeated);
                 entry.repeated = entry.repeated.saturating_add(1);
                 entry.at = Some(now + pause);
+                entry.rests_until = (!write.object.kind.is_route()).then(|| now + REST);
                 if entry.seen.as_ref().is_some_and(|known| known.version == write.version) {
                     entry.seen = Some(seen.clone());
                 }
@@ -309,7 +317,28 @@ mod tests {
         }
         assert!((5..20).contains(&writes), "{writes}");
         queue.want(object(), class(false));
-        assert!(queue.next(now).is_some(), "something new is written at once");
+        let later = now + Duration::from_secs(600);
+        assert!(queue.next(later).is_some(), "something new is written without a pause");
+    }
+
+    #[tokio::test]
+    async fn what_routes_change_rests_between_two_writes_and_a_route_does_not() {
+        let (mut queue, now) = (GatewayQueue::new("c".into()), Instant::now());
+        queue.reach(Some(Vec::new()));
+        for (kind, rests) in [(Kind::GatewayClass, true), (Kind::HTTPRoute, false)] {
+            let object = || ObjectRef::new(kind, Key::new("", "a"));
+            queue.want(object(), class(true));
+            queue.publish(object(), seen(1, Value::Null));
+            let write = queue.next(now).unwrap();
+            let (version, status) = ("2".into(), write.status.clone());
+            queue.apply(write, &GatewayOutcome::Written(ObjectStatus { version, status }), now);
+            queue.want(object(), class(false));
+            assert_eq!(queue.next(now).is_none(), rests, "{kind}");
+            if rests {
+                assert_eq!(queue.wakes_at(now), Some(now + REST));
+                assert!(queue.next(now + REST).is_some());
+            }
+        }
     }
 
     #[tokio::test]

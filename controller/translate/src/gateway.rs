@@ -51,6 +51,7 @@ pub use claims::{Claims, claims, edited as edited_claims};
 pub use edit::{Edited, edit};
 pub use frontend::authorities_of as authorities_of_clients;
 pub use gateways::{authorities, is_ours, references_of, with_listeners};
+pub use grants::is_of_gateways;
 pub use host::{covers, intersection, is_wide, specificity};
 pub use left::Left;
 pub use listener::MAX_LISTENERS;
@@ -66,7 +67,6 @@ pub use state::Home;
 pub use status::notes;
 pub use target::{is_watched, protocol_of};
 pub use tls_policy::{authorities_of, count_authorities, count_certificates, services};
-pub use tls_policy::is_full as has_all_tls_policies;
 
 use crate::Options;
 use crate::age::Age;

@@ -1,6 +1,7 @@
 //! Whatever changes in whatever order: the incremental translation equals the one from scratch, and its
 //! deltas add up to it.
 
+mod check;
 mod edits;
 mod gateways;
 mod owners;
@@ -8,6 +9,7 @@ mod references;
 
 use crate::*;
 use crate::{HostOwnership, Options, Translation, Translator, annotation, translate};
+use check::check_increments;
 use openssl::asn1::Asn1Time;
 use openssl::ec::{EcGroup, EcKey};
 use openssl::hash::MessageDigest;
@@ -320,69 +322,6 @@ proptest! {
     ) {
         check_increments(mode, regex_per_host, steps)?;
     }
-}
-
-fn check_increments(
-    mode: HostOwnership,
-    regex_per_host: bool,
-    steps: Vec<Vec<Step>>,
-) -> Result<(), TestCaseError> {
-    let options = Options {
-        host_ownership: mode,
-        regex_per_host,
-        configmap: Some(Key::new("n", "a")),
-        default_backend_service: Some(Key::new("n", "c")),
-        default_ssl_certificate: Some(Key::new("n", "c")),
-        watch_ingress_without_class: true,
-        destinations: own_port(8_081),
-        ssl_passthrough: true,
-        zone: Some("a".into()),
-        node: Some("b".into()),
-        ..Options::default()
-    };
-    let mut translator = Translator::new(options.clone());
-    let mut world = World::default();
-    let mut served = Snapshot::default();
-    let mut said = Verdicts::new();
-    for step in steps {
-        let mut changed = Changed::default();
-        for step in step {
-            match step {
-                Step::Seen(seen) => world.apply(seen, &mut changed),
-                Step::Answer(answer) => {
-                    let name = DnsName::parse("x.test").unwrap();
-                    world.answer(name, answer, &mut changed);
-                }
-            }
-        }
-        let (patch, verdicts) = translator.update(&world, &changed);
-        prop_assert_eq!(patch.contradiction(), None);
-        patch.apply(&mut served);
-        for (object, verdict) in verdicts {
-            match verdict {
-                Some(verdict) => drop(said.insert(object, verdict)),
-                None => drop(said.remove(&object)),
-            }
-        }
-        let mut scratch = Translator::new(options.clone());
-        scratch.update(&world, &world.all());
-        prop_assert_eq!(&translator.places, &scratch.places);
-        prop_assert_eq!(&translator.gateways.backends, &scratch.gateways.backends);
-        let mut scratch = scratch.into_translation();
-        let open = &served.settings.listener_ports;
-        prop_assert!(open.is_superset(&scratch.snapshot.settings.listener_ports));
-        // A port that nobody asks for any more stays open until others are opened.
-        scratch.snapshot.settings.listener_ports.clone_from(open);
-        prop_assert_eq!(&served, &scratch.snapshot);
-        prop_assert_eq!(&said, &scratch.verdicts);
-        prop_assert_eq!(translator.statuses(), &scratch.statuses);
-        references::check(&served)?;
-        for server in served.servers.values() {
-            let paths: BTreeSet<_> = server.rules.iter().map(|rule| &rule.path).collect();
-            prop_assert_eq!(paths.len(), server.rules.len());
-        }
-    }
-    Ok(())
 }
 
 /// Any annotation of the table, or another name, with a value that means something somewhere, or nothing anywhere.

@@ -195,6 +195,14 @@ impl Memo {
         Some(all)
     }
 
+    /// Remembers a grant as it is now: when it changes next, that tells which routes it was for.
+    pub fn note_grant(&mut self, world: &World, key: &Key) {
+        match world.gateway_api.grants.get(key) {
+            Some(grant) => drop(self.grants.insert(key.clone(), grant.clone())),
+            None => drop(self.grants.remove(key)),
+        }
+    }
+
     /// Has routes read again, whether they have changed or not.
     pub fn make_stale(&mut self, routes: &BTreeSet<ObjectRef>) {
         for id in routes {

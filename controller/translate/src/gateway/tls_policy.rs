@@ -117,12 +117,6 @@ pub fn authorities_of(key: &Key, policy: &BackendTlsPolicy) -> Option<ObjectRef>
     })
 }
 
-/// Whether a namespace may have more policies than are read: any of them counts for the others then.
-pub fn is_full(objects: &gateway::GatewayObjects, namespace: &Name) -> bool {
-    let all = objects.tls_policies.range(Key::new(namespace, "")..);
-    all.take_while(|(key, _)| key.namespace == *namespace).nth(MAX_POLICIES - 1).is_some()
-}
-
 /// The Services that a policy is about.
 pub fn services<'p>(key: &'p Key, policy: &'p BackendTlsPolicy) -> impl Iterator<Item = Key> {
     targets(key, policy).map(|(service, _)| service)

@@ -20,7 +20,7 @@ mod gateways;
 mod removals;
 
 use crate::Translator;
-use crate::gateway::count_certificates;
+use crate::gateway::{count_certificates, is_of_gateways};
 use crate::ingress::class;
 use crate::patterns::{Meaning, budget};
 use bytes::bytes_of;
@@ -58,6 +58,8 @@ const BYTE_OF_FILTERS: u64 = 10;
 const PLACE: u64 = 200;
 /// What it costs that a route names an object as its parent whose routes are looked at.
 const NAMED: u64 = 500;
+/// What a route costs where everything is built again, and nothing of it has changed.
+const REBUILT: u64 = 40_000;
 /// What looking at a listener costs, for the review of a route.
 const LISTENER: u64 = 4_000;
 /// What attaching a route costs beside its places, for the review of a ListenerSet.
@@ -257,7 +259,11 @@ impl<'a> Prices<'a> {
                 let grants = old.into_iter().chain([new]);
                 let routes = grants.flat_map(|g| self.translator.routes_by(&id.key.namespace, g));
                 let routes: BTreeSet<&ObjectRef> = routes.collect();
-                INGRESS.saturating_add(self.of_routes(routes.into_iter()))
+                // Everything is built again where Gateways may refer to something else.
+                let has_gateways = old.into_iter().chain([new]).any(|grant| is_of_gateways(grant));
+                let count = self.world.gateway_api.routes.len() as u64;
+                let all = if has_gateways { count } else { 0 };
+                (INGRESS + REBUILT * all).saturating_add(self.of_routes(routes.into_iter()))
             }
             // What is read for it is taken from the share of endpoints, when it was read.
             Object::EndpointSlice(_) => ANY,

@@ -1,6 +1,7 @@
 //! Routes that change while Gateways stay: what is built again of them alone equals what is built from scratch.
 
-use super::{Step, cases, check_increments, gateways, mode, seen};
+use super::check::check_increments;
+use super::{Step, cases, gateways, mode, seen};
 use proptest::collection::vec;
 use proptest::prelude::*;
 

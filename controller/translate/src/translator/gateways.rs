@@ -61,9 +61,23 @@ impl Translator {
         hosts: &BTreeSet<HostPattern>,
         backends: &mut BTreeSet<BackendId>,
     ) -> BTreeSet<HostPattern> {
-        if !self.touches_gateways(world, changed, is_new_settings, hosts) {
-            return BTreeSet::new();
-        }
+        let certified = match self.touches_gateways(world, changed, is_new_settings, hosts) {
+            true => self.build_touched(world, changed, is_new_settings, hosts, backends),
+            false => BTreeSet::new(),
+        };
+        let grants = changed.gateway_api.iter().filter(|id| id.kind == Kind::ReferenceGrant);
+        grants.for_each(|id| self.gateway_memo.note_grant(world, &id.key));
+        certified
+    }
+
+    fn build_touched(
+        &mut self,
+        world: &World,
+        changed: &Changed,
+        is_new_settings: bool,
+        hosts: &BTreeSet<HostPattern>,
+        backends: &mut BTreeSet<BackendId>,
+    ) -> BTreeSet<HostPattern> {
         let routes = self.routes_alone(world, changed);
         let mut memo = std::mem::take(&mut self.gateway_memo);
         if is_new_settings {
@@ -105,7 +119,8 @@ impl Translator {
     /// The routes that are to be read again, if nothing else has changed by which something is served of the Gateway API.
     fn routes_alone(&self, world: &World, changed: &Changed) -> Option<BTreeSet<ObjectRef>> {
         let memo = &self.gateway_memo;
-        let is_alone = |id: &&ObjectRef| id.kind.is_of_requests() || id.kind == Kind::ReferenceGrant;
+        let is_alone =
+            |id: &&ObjectRef| id.kind.is_of_requests() || id.kind == Kind::ReferenceGrant;
         let mut others = changed.gateway_api.iter().filter(|id| !is_alone(id));
         let is_else = others.any(|id| self.is_used(world, id))
             || memo.opened.has_due()
@@ -317,7 +332,11 @@ impl Translator {
                 let is_read = |service| self.gateway_memo.readers_of(&service).next().is_some();
                 let policy = api.tls_policies.get(&id.key).into_iter();
                 let mut services = policy.flat_map(|policy| gateway::services(&id.key, policy));
-                services.any(is_read) || gateway::has_all_tls_policies(api, namespace)
+                // Those of a namespace count for each other: by their number, and where they have one target.
+                let first = ObjectRef::new(Kind::BackendTLSPolicy, Key::new(namespace, ""));
+                let other = statuses.range(first..).next().map(|(other, _)| other);
+                services.any(is_read)
+                    || other.is_some_and(|it| it.kind == id.kind && it.key.namespace == *namespace)
             }
             Kind::Gateway => api.gateways.get(&id.key).is_some_and(|gateway| {
                 let class = Key::new("", &gateway.spec.gateway_class_name);
