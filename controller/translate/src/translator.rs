@@ -10,6 +10,7 @@ mod rules;
 pub mod served_hosts;
 mod stock;
 mod streams;
+mod touched;
 pub mod withheld;
 
 use crate::age::Age;
@@ -121,9 +122,9 @@ pub struct Translator {
     pub(crate) route_parents: Relation<ObjectRef, ObjectRef>,
     /// The routes for which their namespaces have no places.
     pub(crate) unplaced: BTreeSet<ObjectRef>,
-    /// The routes and ListenerSets that are stored and not in force, with the hosts that they name, and the Ingresses of ours with
-    /// those that they write as other names of theirs, whether these hold or not.
-    pub(crate) unserved: Named,
+    /// Routes, ListenerSets that are stored and not in force, and other names of the hosts of Ingresses of ours, with the hosts that
+    /// are written in them: whether they have these or not.
+    pub(crate) written: Named,
     pub(crate) rules: rules::RuleIndex,
     /// The hosts that routes and listeners of Gateways name.
     pub(crate) gateway_claims: BTreeMap<HostPattern, GatewayClaim>,
@@ -185,7 +186,7 @@ impl Translator {
             claimed: BTreeSet::new(),
             route_parents: Relation::default(),
             unplaced: BTreeSet::new(),
-            unserved: Named::default(),
+            written: Named::default(),
             rules: rules::RuleIndex::default(),
             gateway_claims: BTreeMap::new(),
             hosts_of_sets: BTreeMap::new(),
@@ -413,7 +414,7 @@ impl Translator {
         self.notes.set(Part::Ingress(key.clone()), notes);
         self.referred.set(key, parsed.referred);
         let created = world.ingresses.get(key).map_or(0, |ingress| ingress.created);
-        self.unserved.set(&object, created, parsed.other_names);
+        self.written.set(&object, created, parsed.other_names);
         self.offer_bundles(BundleSource::Ingress(key.clone()), parsed.bundles);
         if self.acceptances.get(key) != parsed.acceptance.as_ref() {
             match parsed.acceptance {

@@ -131,13 +131,18 @@ pub fn attach(
         };
         all.push(Attachment { parent, gateway, listeners, refusal, has_places });
     }
-    for (gateway, place) in listeners_of(&all) {
+    count(&all, gateways);
+    all
+}
+
+/// Counts a route at the listeners to which it is attached.
+fn count(attached: &[Attachment], gateways: &mut Gateways<'_>) {
+    for (gateway, place) in listeners_of(attached) {
         let state = gateways.get_mut(gateway);
         if let Some(listener) = state.and_then(|state| state.listeners.get_mut(place)) {
             listener.attached += 1;
         }
     }
-    all
 }
 
 /// The listeners to which a route is attached, by their Gateway and their place there.

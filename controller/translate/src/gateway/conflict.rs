@@ -14,7 +14,7 @@ use super::Beside;
 use super::attach::Attachment;
 use super::host::specificity;
 use super::isolation::Listeners;
-use super::memo::ParentsOfHost;
+use super::memo::{ParentsOfHost, Refused};
 use super::merge::{self, Place, Sides};
 use super::rank::{self, Age, Ranked};
 use super::spots::spots;
@@ -27,8 +27,6 @@ use oxigress_objects::{Name, ObjectRef};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// The routes that are not served on a host, each with the reason.
-pub type Refused = BTreeMap<ObjectRef, String>;
 /// The hosts where routes are not served, each with the reason.
 pub type RefusedHosts = BTreeMap<ObjectRef, BTreeMap<ListenerHost, String>>;
 

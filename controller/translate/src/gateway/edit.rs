@@ -7,10 +7,10 @@
 //!          BackendTLSPolicy is about, since its status names them, and where hosts with sessions are touched.
 
 use super::attach::Attachment;
-use super::memo::{KnownRoute, Memo, Share};
+use super::memo::{KnownRoute, Memo, Share, Totals};
 use super::policies::{Ask, Named};
 use super::serve::{Merged, Serving, Site};
-use super::state::Gateways;
+use super::state::{GatewayState, Gateways};
 use super::tls_policy::TlsPolicies;
 use super::work::{self, Step};
 use super::{Built, RouteBackend, gateways, isolation, put_route_status, read_tls, route, spots};
@@ -45,11 +45,7 @@ pub fn edit(
     (routes, named): (&BTreeSet<ObjectRef>, &BTreeSet<HostPattern>),
 ) -> Option<Edited> {
     let totals = memo.totals.take()?;
-    let is_touched = !named.is_empty() || !site.beside.touched.is_empty();
-    let mut touched = named.iter().chain(site.beside.touched);
-    if touched.any(|host| built.session_hosts.contains(host))
-        || (is_touched && (built.keeps_sessions || !site.beside.passed.is_empty()))
-    {
+    if touches_sessions(site, built, named) {
         return None;
     }
     work::count(Step::Edited);
@@ -84,22 +80,39 @@ pub fn edit(
         return None;
     }
     let Editing { memo, serving, mut edited, moved, built, .. } = editing;
-    let totals = serving.totals;
     for key in moved {
         let Some(state) = gateways.get_mut(&key) else { continue };
-        for (place, listener) in state.listeners.iter_mut().enumerate() {
-            listener.attached = totals.attached_to(&key, place);
-        }
-        let sets = state.sets.iter().map(|set| set.home.object());
-        edited.note(sets.chain([ObjectRef::new(Kind::Gateway, key.clone())]), built);
-        gateways::put_status(&key, state, built);
+        edited.put_gateway(&key, state, &serving.totals, built);
     }
-    built.places = totals.room.places();
-    memo.totals = Some(totals);
+    built.places = serving.totals.room.places();
+    memo.totals = Some(serving.totals);
     Some(edited)
 }
 
+/// Whether who has sessions may depend on hosts that are touched.
+fn touches_sessions(site: Site<'_>, built: &Built, named: &BTreeSet<HostPattern>) -> bool {
+    let mut touched = named.iter().chain(site.beside.touched).peekable();
+    let keeps = built.keeps_sessions || !site.beside.passed.is_empty();
+    (keeps && touched.peek().is_some()) || touched.any(|host| built.session_hosts.contains(host))
+}
+
 impl Edited {
+    /// Notes the status of a Gateway that has other routes, and those of its ListenerSets.
+    fn put_gateway(
+        &mut self,
+        key: &Key,
+        state: &mut GatewayState<'_>,
+        totals: &Totals,
+        built: &mut Built,
+    ) {
+        for (place, listener) in state.listeners.iter_mut().enumerate() {
+            listener.attached = totals.attached_to(key, place);
+        }
+        let sets = state.sets.iter().map(|set| set.home.object());
+        self.note(sets.chain([ObjectRef::new(Kind::Gateway, key.clone())]), built);
+        gateways::put_status(key, state, built);
+    }
+
     /// Notes what the status of objects said before.
     fn note(&mut self, objects: impl Iterator<Item = ObjectRef>, built: &Built) {
         for object in objects {

@@ -10,7 +10,7 @@ mod leads;
 mod named;
 mod totals;
 
-pub use hosts::{HostInput, Hosts, HttpsListener, KnownHost, Outcome};
+pub use hosts::{HostInput, Hosts, HttpsListener, KnownHost, Outcome, Refused};
 pub use known_route::{KnownDecrypted, KnownRoute};
 pub use leads::Leads;
 pub use named::NamedHosts;

@@ -1,11 +1,11 @@
 //! What is served where: the rules of one host on one port, those of routes by age, with those of the host's Ingresses.
 
 use super::attach::Attachment;
-use super::conflict::{self, Refused, RefusedHosts};
+use super::conflict::{self, RefusedHosts};
 use super::host::{Wildcards, specificity};
 use super::isolation::Listeners;
 use super::memo::{
-    HostInput, HttpsListener, KnownHost, KnownRoute, Memo, Outcome, SharedSpot, Totals,
+    HostInput, HttpsListener, KnownHost, KnownRoute, Memo, Outcome, Refused, SharedSpot, Totals,
 };
 use super::merge::{self, Place};
 use super::rank::{self, Flat, Ranked};

@@ -48,6 +48,8 @@ pub struct Reviews {
     bytes: usize,
     namespaces: BTreeMap<String, Bucket>,
     all: Option<Bucket>,
+    /// The same for what is looked at of namespaces where objects of others are reviewed.
+    all_beside: Option<Bucket>,
     namespace: String,
     /// When it began; `None`: none did.
     now: Option<Instant>,
@@ -101,9 +103,11 @@ impl Reviews {
     /// That is counted apart: whoever has objects reviewed spends nothing of what others have for their own.
     pub fn charge_beside(&mut self, namespace: &str, nanoseconds: u64, now: Instant) -> bool {
         let under_way = (std::mem::take(&mut self.namespace), self.now, self.is_spent);
+        std::mem::swap(&mut self.all, &mut self.all_beside);
         // No namespace has such a name.
         self.begin(&format!("{namespace}/"), now);
         let is_paid = self.charge(nanoseconds);
+        std::mem::swap(&mut self.all, &mut self.all_beside);
         (self.namespace, self.now, self.is_spent) = under_way;
         is_paid
     }

@@ -2,13 +2,16 @@
 //! no room for it, or the host is another name of one of its hosts and does not hold yet. Somebody who was admitted for such a
 //! host would lose it when the object comes into force, and nobody is asked about that.
 //!
-//! Shape:   of what is not in force the names that are written in it are kept. Whether a listener would take a route for one is
-//!          told when somebody wants that host, by the listeners as they are then.
+//! Shape:   the names that are written in routes, and in what is not in force, are kept. Whether a listener of a Gateway of another
+//!          namespace would take a route for one is told when somebody wants that host, by the listeners as they are then. A route
+//!          at a ListenerSet, at a Gateway of its own namespace, or at one that is not there keeps its names: its namespace may
+//!          bring the listener when it likes.
 //! Cost:    charged to the namespace of what is not in force, apart from its own reviews. Where it has more such objects with the
 //!          host than are looked at, or cannot pay, they count as if they would take it: a name cannot be hidden behind others,
 //!          and no namespace keeps from others what it has not written.
-//! Limit:   paths are not compared. A route without host names, one with a wildcard, and one whose listener is not there yet
-//!          are not looked at.
+//! Order:   who names a host newly in an object that is stored comes after all who name it already, whatever their ages are.
+//! Limit:   paths are not compared. A route without host names, and one with a wildcard, are not looked at; nor are ports and
+//!          listeners without a host of sets that are not in force.
 
 use crate::age::Age;
 use crate::gateway::{self, NewListeners, OwnListeners, Standing};
@@ -28,18 +31,18 @@ use std::time::Instant;
 const MOST: usize = 16;
 
 impl Translator {
-    /// Takes note of which of these routes and ListenerSets are stored and not in force, and of the hosts that they name.
-    pub(crate) fn note_unserved<'i>(
+    /// Takes note of the hosts that these routes name, and ListenerSets that are stored and not in force.
+    pub(crate) fn note_written<'i>(
         &mut self,
         world: &World,
         ids: impl Iterator<Item = &'i ObjectRef>,
     ) {
         for id in ids {
-            let is_unserved = world.gateway_api.is_beyond(id) || self.unplaced.contains(id);
-            let object = is_unserved.then(|| world.object(id)).flatten();
+            let is_noted = id.kind.is_route() || world.gateway_api.is_beyond(id);
+            let object = is_noted.then(|| world.object(id)).flatten();
             let hosts = hosts_of(self, world, (id, object.as_ref()));
             let made = object.as_ref().and_then(created).unwrap_or_default();
-            self.unserved.set(id, made, hosts);
+            self.written.set(id, made, hosts);
         }
     }
 
@@ -57,7 +60,9 @@ impl Translator {
         {
             return None;
         }
-        let age = Age { created: created(object)?, key: id.key.clone() };
+        let stored = world.object(id).filter(|old| created(old) == created(object));
+        let made = if stored.is_some() { i64::MAX } else { created(object)? };
+        let age = Age { created: made, key: id.key.clone() };
         let object = newly_listening(world, (id, object));
         let own = match &object {
             Object::ListenerSet(set) => {
@@ -70,7 +75,7 @@ impl Translator {
             Looked { translator: self, world, reviews, now, own, standing: None, left };
         let hosts = self.newly_named(world, (id, &object));
         let mut named =
-            hosts.iter().filter(|host| self.unserved.has(host) || pace.has_waiting_for(host));
+            hosts.iter().filter(|host| self.written.has(host) || pace.has_waiting_for(host));
         named.find_map(|host| {
             let (loser, has_owner) = (self.loser(host), self.owner_of(host).is_some());
             let is_free = loser.is_none();
@@ -117,7 +122,7 @@ impl Translator {
         hosts
     }
 
-    /// Whether an object is of our class, or names a Gateway that is.
+    /// Whether an object is of our class, or names a Gateway that is, or that is not there yet.
     fn may_be_ours(&self, world: &World, id: &ObjectRef, object: &Object) -> bool {
         let (options, objects) = (&self.options, &world.gateway_api);
         match object {
@@ -129,13 +134,16 @@ impl Translator {
                 let mut parents = parents.filter_map(|parent| parent.object(&id.key.namespace));
                 parents.any(|parent| {
                     let gateway = match parent.kind {
-                        Kind::ListenerSet => {
-                            let set = objects.any_set(&parent.key);
-                            set.and_then(|set| set.spec.gateway(&parent.key.namespace))
-                        }
+                        Kind::ListenerSet => match objects.any_set(&parent.key) {
+                            Some(set) => set.spec.gateway(&parent.key.namespace),
+                            None => return true,
+                        },
                         _ => Some(parent.key),
                     };
-                    gateway.is_some_and(|key| gateway::is_ours(options, objects, &key))
+                    gateway.is_some_and(|key| {
+                        !objects.gateways.contains_key(&key)
+                            || gateway::is_ours(options, objects, &key)
+                    })
                 })
             }
             Object::ListenerSet(set) => {
@@ -183,7 +191,7 @@ impl<'r> Looked<'r> {
         counts: impl Fn(Kind) -> bool,
     ) -> Option<ObjectRef> {
         let Looked { translator, world, .. } = *self;
-        let mut stored = translator.unserved.older(host, age, &counts);
+        let mut stored = translator.written.older(host, age, &counts);
         let is_its = |id: &ObjectRef| {
             world.object(id).is_some_and(|object| self.would_have(id, &object, host))
         };
@@ -196,17 +204,32 @@ impl<'r> Looked<'r> {
 
     /// Whether an object would have a host that it names, or too many of its namespace had to be looked at to tell that.
     fn would_have(&mut self, id: &ObjectRef, object: &Object, host: &HostPattern) -> bool {
+        if !self.translator.may_be_ours(self.world, id, object) {
+            return false;
+        }
         let left = self.left.entry(id.key.namespace.clone()).or_insert(MOST);
         if *left == 0 {
             return true;
         }
         *left -= 1;
-        self.translator.may_be_ours(self.world, id, object)
-            && match object {
-                Object::Route(route) => self.is_taken(id, route, host),
-                Object::ListenerSet(set) => self.is_in_way(id, set, host),
-                _ => true,
+        match object {
+            Object::Route(route) => {
+                self.may_bring_listeners(id, route) || self.is_taken(id, route, host)
             }
+            Object::ListenerSet(set) => self.is_in_way(id, set, host),
+            _ => true,
+        }
+    }
+
+    /// Whether the namespace of a route may bring a listener for it unasked, or somebody else a Gateway.
+    fn may_bring_listeners(&self, id: &ObjectRef, route: &Route) -> bool {
+        let parents = route.spec.parent_refs.iter();
+        let mut parents = parents.filter_map(|parent| parent.object(&id.key.namespace));
+        parents.any(|parent| {
+            parent.kind == Kind::ListenerSet
+                || parent.key.namespace == id.key.namespace
+                || !self.world.gateway_api.gateways.contains_key(&parent.key)
+        })
     }
 
     /// Whether a listener would take a route for a host that it names.

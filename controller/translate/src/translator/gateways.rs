@@ -116,35 +116,6 @@ impl Translator {
         }
     }
 
-    /// The routes that are to be read again, if nothing else has changed by which something is served of the Gateway API.
-    fn routes_alone(&self, world: &World, changed: &Changed) -> Option<BTreeSet<ObjectRef>> {
-        let memo = &self.gateway_memo;
-        let is_alone =
-            |id: &&ObjectRef| id.kind.is_of_requests() || id.kind == Kind::ReferenceGrant;
-        let mut others = changed.gateway_api.iter().filter(|id| !is_alone(id));
-        let is_else = others.any(|id| self.is_used(world, id))
-            || memo.opened.has_due()
-            || self.is_of_services(changed)
-            || !changed.namespaces.is_empty()
-            || self.objects_are_named(world, changed);
-        if is_else || memo.totals.is_none() {
-            return None;
-        }
-        let routes = changed.gateway_api.iter().filter(|id| id.kind.is_of_requests());
-        let mut routes: BTreeSet<ObjectRef> = routes.cloned().collect();
-        routes.extend(memo.readers_of_changed(world, &changed.service_specs));
-        let grants = changed.gateway_api.iter().filter(|id| id.kind == Kind::ReferenceGrant);
-        routes.extend(memo.readers_of_grants(world, grants.map(|id| &id.key))?);
-        Some(routes)
-    }
-
-    /// Whether Gateways, policies or Policies name one of the Secrets, ConfigMaps and Services that changed.
-    fn objects_are_named(&self, world: &World, changed: &Changed) -> bool {
-        changed.secrets.iter().any(|key| self.gateways.shown.contains_key(key))
-            || self.names_one_of(world, &changed.config_maps)
-            || self.policies_name_one_of(changed)
-    }
-
     /// The wildcards of which TLS is passed through as Ingresses say, each with the age of these.
     fn passed_wildcards(&self) -> BTreeMap<HostPattern, Age> {
         let all = self.snapshot.passthrough.keys().filter(|host| host.is_wildcard());
@@ -167,7 +138,7 @@ impl Translator {
             let parents = parents.filter_map(|parent| parent.object(&id.key.namespace));
             self.route_parents.set(id, parents.collect());
         }
-        self.note_unserved(world, changed.gateway_api.iter());
+        self.note_written(world, changed.gateway_api.iter());
         for id in &changed.gateway_api {
             let note = self.too_many(world, id);
             self.notes.set(Part::Beyond(id.clone()), note.map(|note| (id.clone(), note)));
@@ -190,10 +161,7 @@ impl Translator {
         let gateway::Claims { named: mut new, of_sets, unplaced } =
             gateway::claims(world, &self.options, &mut self.gateway_memo);
         self.hosts_of_sets = of_sets;
-        let placed_before = std::mem::replace(&mut self.unplaced, unplaced);
-        let turned = placed_before.symmetric_difference(&self.unplaced).cloned();
-        let turned: Vec<_> = turned.collect();
-        self.note_unserved(world, turned.iter());
+        self.unplaced = unplaced;
         // Who has requests without a host is decided for each listener.
         let unnamed = new.remove(&HostPattern::default_host());
         let is_new_unnamed = self.unnamed_route != unnamed;
@@ -262,119 +230,6 @@ impl Translator {
              it is served: use fewer, or move some to another namespace"
         );
         names_ours.then(|| Note::rejected(message))
-    }
-
-    fn touches_gateways(
-        &self,
-        world: &World,
-        changed: &Changed,
-        is_new_settings: bool,
-        hosts: &BTreeSet<HostPattern>,
-    ) -> bool {
-        let now = &self.gateways;
-        if self.concerns_gateways(world, changed) || self.gateway_memo.opened.has_due() {
-            return true;
-        }
-        if now.statuses.is_empty() {
-            return false;
-        }
-        let is_beside = || {
-            let is_above = |above: HostPattern| hosts.contains(&above);
-            let served = self.snapshot.listener_servers.keys().map(|at| &at.host);
-            let mut served = served.chain(&now.session_hosts);
-            // What is kept from a wildcard that is passed through is so wherever its routes are.
-            let mut passed = hosts.iter().filter(|_| self.options.ssl_passthrough);
-            hosts.contains(&HostPattern::default_host())
-                || passed.any(|host| {
-                    self.below.contains_key(host) || self.gateway_claims.contains_key(host)
-                })
-                || served
-                    .any(|host| hosts.contains(host) || host.wildcard_above().is_some_and(is_above))
-        };
-        is_new_settings
-            || self.is_of_services(changed)
-            || !changed.namespaces.is_empty()
-            || self.objects_are_named(world, changed)
-            || !self.gateway_memo.readers_of_changed(world, &changed.service_specs).is_empty()
-            || is_beside()
-    }
-
-    /// Whether TCP or UDP services may take other ports, which Gateways' listeners then do not have.
-    fn is_of_services(&self, changed: &Changed) -> bool {
-        let maps = [&self.options.tcp_services_configmap, &self.options.udp_services_configmap];
-        maps.into_iter().flatten().any(|key| changed.config_maps.contains(key))
-    }
-
-    /// Whether something is served or told because of one of the objects of the Gateway API that changed. What is not may be
-    /// edited without end: it is read as it is then when another object's change has it served.
-    fn concerns_gateways(&self, world: &World, changed: &Changed) -> bool {
-        changed.gateway_api.iter().any(|id| self.is_used(world, id))
-    }
-
-    /// Whether an object has a status, or is of something that has one; a Policy: whether a route at our Gateways names it.
-    fn is_used(&self, world: &World, id: &ObjectRef) -> bool {
-        let (statuses, api) = (&self.gateways.statuses, &world.gateway_api);
-        let namespace = &id.key.namespace;
-        let has_status = |kind, key| statuses.contains_key(&ObjectRef::new(kind, key));
-        let is_of_ours = || match id.kind {
-            Kind::Policy => self.asks_for(&id.key),
-            Kind::ReferenceGrant => {
-                let routes = self.gateway_memo.readers_of_grants(world, [&id.key].into_iter());
-                routes.is_none_or(|routes| !routes.is_empty())
-            }
-            // What is in a namespace that nobody watches has no status, and neither does what attaches to it.
-            kind if kind.is_namespaced()
-                && !gateway::is_watched(world, &self.options, namespace) =>
-            {
-                false
-            }
-            Kind::BackendTLSPolicy => {
-                let is_read = |service| self.gateway_memo.readers_of(&service).next().is_some();
-                let policy = api.tls_policies.get(&id.key).into_iter();
-                let mut services = policy.flat_map(|policy| gateway::services(&id.key, policy));
-                // Those of a namespace count for each other: by their number, and where they have one target.
-                let first = ObjectRef::new(Kind::BackendTLSPolicy, Key::new(namespace, ""));
-                let other = statuses.range(first..).next().map(|(other, _)| other);
-                services.any(is_read)
-                    || other.is_some_and(|it| it.kind == id.kind && it.key.namespace == *namespace)
-            }
-            Kind::Gateway => api.gateways.get(&id.key).is_some_and(|gateway| {
-                let class = Key::new("", &gateway.spec.gateway_class_name);
-                has_status(Kind::GatewayClass, class)
-            }),
-            Kind::ListenerSet => {
-                gateway::gateway_of(world, id).is_some_and(|key| has_status(Kind::Gateway, key))
-            }
-            kind if kind.is_route() => {
-                let route = api.routes.get(id).into_iter();
-                let parents = route.flat_map(|route| &route.spec.parent_refs);
-                let mut objects = parents.filter_map(|parent| parent.object(namespace));
-                // One that comes together with the route is used itself.
-                objects.any(|parent| statuses.contains_key(&parent))
-            }
-            _ => true,
-        };
-        statuses.contains_key(id) || is_of_ours()
-    }
-
-    /// Whether a Gateway or a policy names one of the ConfigMaps: what others write into theirs builds nothing again.
-    fn names_one_of(&self, world: &World, maps: &BTreeSet<Key>) -> bool {
-        let named = match maps.is_empty() {
-            true => BTreeSet::new(),
-            false => gateway::authorities(&self.options, &world.gateway_api),
-        };
-        maps.iter().any(|key| named.contains(&ObjectRef::new(Kind::ConfigMap, key.clone())))
-    }
-
-    /// Whether a Policy of a route names one of the objects that changed.
-    fn policies_name_one_of(&self, changed: &Changed) -> bool {
-        let all = [
-            (Kind::ConfigMap, &changed.config_maps),
-            (Kind::Secret, &changed.secrets),
-            (Kind::Service, &changed.service_specs),
-        ];
-        let known = &self.gateway_memo.policies;
-        all.into_iter().any(|(kind, objects)| known.name_one_of(kind, objects))
     }
 
     fn put_gateways(

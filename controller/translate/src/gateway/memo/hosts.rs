@@ -1,7 +1,6 @@
 //! Hosts, as they were last put together.
 
 use super::{Share, SharedSpot};
-use crate::gateway::conflict::Refused;
 use crate::gateway::rank::{Age, ByAge, Rank, Ranked};
 use crate::gateway::room::{Meeting, Room};
 use crate::gateway::served::Served;
@@ -26,6 +25,9 @@ pub struct Outcome {
     /// Whose it is.
     pub owner: Option<PlaceOwner>,
 }
+
+/// The routes that are not served on a host, each with the reason.
+pub type Refused = BTreeMap<ObjectRef, String>;
 
 /// A host, as it was last put together.
 #[derive(Default)]

@@ -259,12 +259,47 @@ fn whether_a_listener_takes_a_route_without_room_is_told_when_its_host_is_wanted
     let mut bench = Bench::new();
     let beyond = route_at(99_999, "pay.test", AT_SET);
     bench.see(fillers().chain([class(), gateway("All", "*.infra"), beyond]));
-    assert_eq!(bench.denial("pay.test"), None, "there is no such set");
+    assert!(bench.denial("pay.test").is_some(), "its namespace may bring the set");
     bench.see([set(("evil", "s"), 2, &[("*.test", 80)])]);
     assert!(bench.denial("pay.test").is_some());
     assert_eq!(bench.denial("other.test"), None);
     bench.see([set(("evil", "s"), 2, &[("*.else", 80)])]);
+    assert!(bench.denial("pay.test").is_some(), "or a listener of it");
+    bench.see([(route(99_999, "").0, None), (set(("evil", "s"), 2, &[]).0, None)]);
     assert_eq!(bench.denial("pay.test"), None);
+    bench.see([(route(0, "").0, None), route(99_999, "pay.test")]);
+    bench.see([gateway("All", "*.test")]);
+    assert_eq!(bench.denial("pay.test"), None, "it has the host, which other reviews tell");
+    bench.see([gateway("Same", "*.test")]);
+    assert_eq!(bench.denial("pay.test"), None, "the operator's listener does not let it in");
+}
+
+#[test]
+fn a_route_in_force_keeps_the_hosts_that_a_set_of_its_would_give_it() {
+    let mut bench = Bench::new();
+    let both =
+        "name: g, namespace: infra}, {kind: ListenerSet, group: gateway.networking.k8s.io, name: s";
+    bench.see([class(), gateway("All", "*.infra"), route_at(1, "pay.test", both)]);
+    assert!(bench.denial("pay.test").is_some() && bench.owner("pay.test").is_none());
+    // A Gateway of another controller.
+    let other = gateway("All", "*.infra").0;
+    bench.see([(other, None), route_at(1, "pay.test", "name: g, namespace: infra")]);
+    assert!(bench.denial("pay.test").is_some(), "it is not there");
+    let (id, object) = gateway("All", "*.test");
+    let Some(Object::Gateway(gateway)) = object else { panic!("{id}") };
+    let mut gateway = Arc::unwrap_or_clone(gateway);
+    gateway.spec.gateway_class_name = "other".into();
+    bench.see([(id, Some(Object::Gateway(Arc::new(gateway))))]);
+    assert_eq!(bench.denial("pay.test"), None);
+}
+
+#[test]
+fn an_old_object_that_names_a_host_newly_comes_after_all_who_name_it() {
+    let mut bench = Bench::new();
+    bench.see([ingress("shop", 1, "shop.test")]);
+    bench.delay([ingress("evil", 5, "pay.test")]);
+    assert!(bench.denial_of(ingress("shop", 1, "pay.test")).is_some());
+    assert_eq!(bench.denial_of(ingress("shop", 1, "shop.test")), None);
 }
 
 #[test]
