@@ -34,9 +34,11 @@ const ADDED: usize = 300;
 const RATE: usize = 100;
 const SECONDS: usize = 60;
 /// Threads that change routes: each write waits for the API server's answer.
-const WRITERS: usize = 4;
+const WRITERS: usize = 16;
 /// Connections that send requests meanwhile.
 const CLIENTS: usize = 4;
+/// Between two requests of a connection: without a pause they would leave the API server no processor for the changes.
+const BETWEEN: Duration = Duration::from_millis(4);
 /// Writes at a time while the objects are made.
 const WRITES: usize = 48;
 const MIB: f64 = (1 << 20) as f64;
@@ -211,8 +213,7 @@ impl Site<'_> {
         let start = Instant::now();
         let missing = |gateway| -> Result<usize> {
             let all = self.cluster.list("HTTPRoute", &namespace(gateway))?;
-            let is_told =
-                |route: &&Value| route["status"]["parents"][0]["conditions"].is_array();
+            let is_told = |route: &&Value| route["status"]["parents"][0]["conditions"].is_array();
             Ok(all.len() - all.iter().filter(is_told).count())
         };
         for gateway in 0..GATEWAYS {
@@ -315,12 +316,13 @@ fn under_changes(
 
 /// Asks for hosts of all routes, one after the other, until it is over; answers how long each request took that did not fail.
 fn ask(load: &Load, port: u16, client: usize) -> Vec<Duration> {
-    let (mut times, mut connection) = (Vec::new(), None);
+    let (mut times, mut connection, began) = (Vec::new(), None, Instant::now());
     for turn in 0.. {
         if load.is_over.load(Ordering::Relaxed) {
             break;
         }
         let host = host((turn * CLIENTS + client) % ROUTES);
+        thread::sleep((BETWEEN * turn as u32).saturating_sub(began.elapsed()));
         let start = Instant::now();
         let answer = match connection.take() {
             Some(open) => Ok(open),
