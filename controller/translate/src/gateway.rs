@@ -202,7 +202,7 @@ pub struct PlaceOwner {
 /// Everything that is served of the Gateway API.
 ///
 /// `memo` is what was built before, and becomes what is built now.
-pub fn build(site: Site<'_>, settings: &Settings, memo: &mut Memo) -> Built {
+pub fn build<'w>(site: Site<'w>, settings: &'w Settings, memo: &mut Memo) -> Built {
     let Site { world, options, .. } = site;
     let mut built = Built::default();
     let mut old = memo.replace(world);
@@ -213,40 +213,15 @@ pub fn build(site: Site<'_>, settings: &Settings, memo: &mut Memo) -> Built {
     }
     let mut gateways = gateways::gateways(world, options, &classes, old.left.as_ref(), &mut built);
     let listeners = read_tls(world, &mut gateways, memo, &mut built);
-    let mut serving = serve::Serving::default();
-    let mut tls = TlsPolicies::of(world, options, &mut memo.authorities);
-    let mut policies = RoutePolicies::of(world, options, settings, &mut old.policies);
-    let routes = attach::all(world, options, &mut gateways, &mut serving.totals.room);
+    let policies = RoutePolicies::of(world, options, settings, &mut old.policies);
+    let tls = TlsPolicies::of(world, options, &mut memo.authorities);
+    let serving = serve::Serving::default();
+    let mut building = Building { site, settings, old, memo, serving, tls, policies, built };
+    let room = &mut building.serving.totals.room;
+    let routes = attach::all(world, options, &mut gateways, room);
     let by = (&gateways, &listeners);
-    for Attached { id, route, at, taken } in &routes {
-        let ask = memo.ask_of(&mut old, id, route);
-        let before = serving.totals.room.of(&id.key.namespace);
-        let (named, bytes, has_room) = policies.named((id, route), &ask, &mut serving.totals.room);
-        let is_served = || spots::is_anywhere(at, by);
-        let allowance = serving.totals.allowance(&id.key.namespace);
-        let known = old.take_route(world, &tls, (id, route, &named), allowance.left());
-        let mut known = match known.filter(|known| has_room && known.has_rules_if(is_served)) {
-            Some(known) => {
-                allowance.split(known.compiled.charge.taken);
-                known
-            }
-            None => {
-                let with = (world, settings, &tls, has_room);
-                let read = route::rules(with, (id, route, named), &mut memo.patterns, allowance);
-                KnownRoute::new(route, read, bytes)
-            }
-        };
-        serving.totals.note_short(id, &known.compiled);
-        built.note(id, &known.compiled);
-        let parents = attach::with_tls_policies(id.kind, at, &gateways);
-        tls.note_served(known.compiled.tls.keys().map(|(service, _)| service), &parents);
-        known.share.spots = serving.add(options, (id, route), at, &mut known, by);
-        known.share.taken = serving.totals.room.of(&id.key.namespace).since(before).and(*taken);
-        match has_room {
-            true => memo.put_route(id, known),
-            false => memo.forget_route(id),
-        }
-    }
+    routes.iter().for_each(|attached| building.route(attached, by));
+    let Building { mut old, memo, mut serving, tls, policies, mut built, .. } = building;
     memo.forget(&old);
     gateways.iter().for_each(|(key, state)| gateways::put_status(key, state, &mut built));
     tls.finish(options, &mut built);
@@ -264,6 +239,58 @@ pub fn build(site: Site<'_>, settings: &Settings, memo: &mut Memo) -> Built {
     built.places = totals.room.places();
     memo.totals = Some(totals);
     built
+}
+
+/// Everything while it is built.
+struct Building<'b, 'w> {
+    site: Site<'w>,
+    settings: &'w Settings,
+    old: Memo,
+    memo: &'b mut Memo,
+    serving: serve::Serving,
+    tls: TlsPolicies<'w>,
+    policies: RoutePolicies<'w>,
+    built: Built,
+}
+
+impl Building<'_, '_> {
+    /// Adds a route where it is attached.
+    fn route(
+        &mut self,
+        attached: &Attached<'_>,
+        by: (&state::Gateways<'_>, &isolation::Listeners),
+    ) {
+        let Building { site, settings, old, memo, serving, tls, policies, built } = self;
+        let Attached { id, route, at, taken } = attached;
+        let ask = memo.ask_of(old, id, route);
+        let before = serving.totals.room.of(&id.key.namespace);
+        let (named, bytes, has_room) = policies.named((id, route), &ask, &mut serving.totals.room);
+        let is_served = || spots::is_anywhere(at, by);
+        let allowance = serving.totals.allowance(&id.key.namespace);
+        let known = old.take_route(site.world, tls, (id, route, &named), allowance.left());
+        let mut known = match known.filter(|known| has_room && known.has_rules_if(is_served)) {
+            Some(known) => {
+                allowance.split(known.compiled.charge.taken);
+                known
+            }
+            None => {
+                let with = (site.world, *settings, &*tls, has_room);
+                let read = route::rules(with, (id, route, named), &mut memo.patterns, allowance);
+                KnownRoute::new(route, read, bytes)
+            }
+        };
+        serving.totals.note_short(id, &known.compiled);
+        built.note(id, &known.compiled);
+        let parents = attach::with_tls_policies(id.kind, at, by.0);
+        tls.note_served(known.compiled.tls.keys().map(|(service, _)| service), &parents);
+        known.share.spots = serving.add(site.options, (id, route), at, &mut known, by);
+        let room = &serving.totals.room;
+        known.share.taken = room.of(&id.key.namespace).since(before).and(*taken);
+        match has_room {
+            true => memo.put_route(id, known),
+            false => memo.forget_route(id),
+        }
+    }
 }
 
 /// Notes the status of a route, and what else it is told that is not served on some `hosts`.

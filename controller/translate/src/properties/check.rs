@@ -8,19 +8,7 @@ pub fn check_increments(
     regex_per_host: bool,
     steps: Vec<Vec<Step>>,
 ) -> Result<(), TestCaseError> {
-    let options = Options {
-        host_ownership: mode,
-        regex_per_host,
-        configmap: Some(Key::new("n", "a")),
-        default_backend_service: Some(Key::new("n", "c")),
-        default_ssl_certificate: Some(Key::new("n", "c")),
-        watch_ingress_without_class: true,
-        destinations: own_port(8_081),
-        ssl_passthrough: true,
-        zone: Some("a".into()),
-        node: Some("b".into()),
-        ..Options::default()
-    };
+    let options = options(mode, regex_per_host);
     let mut translator = Translator::new(options.clone());
     let mut world = World::default();
     let mut served = Snapshot::default();
@@ -72,4 +60,21 @@ pub fn check_increments(
         }
     }
     Ok(())
+}
+
+/// Flags by which all kinds of objects count.
+fn options(mode: HostOwnership, regex_per_host: bool) -> Options {
+    Options {
+        host_ownership: mode,
+        regex_per_host,
+        configmap: Some(Key::new("n", "a")),
+        default_backend_service: Some(Key::new("n", "c")),
+        default_ssl_certificate: Some(Key::new("n", "c")),
+        watch_ingress_without_class: true,
+        destinations: own_port(8_081),
+        ssl_passthrough: true,
+        zone: Some("a".into()),
+        node: Some("b".into()),
+        ..Options::default()
+    }
 }
