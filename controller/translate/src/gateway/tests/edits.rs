@@ -14,7 +14,7 @@ fn bench(count: usize) -> Bench {
 }
 
 fn one(n: usize, created: i64, rules: &Value) -> Seen {
-    let namespace = if n % 2 == 0 { "a" } else { "b" };
+    let namespace = if n.is_multiple_of(2) { "a" } else { "b" };
     http_route((namespace, &format!("r{n}")), created, 1, &[format!("h{n}.test")], rules)
 }
 
