@@ -198,8 +198,9 @@ impl GatewayQueue {
                 entry.failures = 0;
                 let pause = contest_pause(entry.repeated);
                 entry.repeated = entry.repeated.saturating_add(1);
-                entry.at = Some(now + pause);
                 entry.rests_until = (!write.object.kind.is_route()).then(|| now + REST);
+                // What is wanted since it began has to wait as well.
+                entry.at = Some(now + pause).max(entry.rests_until);
                 if entry.seen.as_ref().is_some_and(|known| known.version == write.version) {
                     entry.seen = Some(seen.clone());
                 }
@@ -209,6 +210,7 @@ impl GatewayQueue {
                 let pause = AGAIN[0].saturating_mul(1 << entry.failures.min(10)).min(AGAIN[1]);
                 entry.failures = entry.failures.saturating_add(1);
                 entry.at = Some(now + pause);
+                entry.rests_until = entry.at.filter(|_| !write.object.kind.is_route());
             }
         }
         self.forget(&write.object);
@@ -331,9 +333,14 @@ mod tests {
             queue.publish(object(), seen(1, Value::Null));
             let write = queue.next(now).unwrap();
             let (version, status) = ("2".into(), write.status.clone());
-            queue.apply(write, &GatewayOutcome::Written(ObjectStatus { version, status }), now);
+            // While it is written something else is wanted, and afterwards.
             queue.want(object(), class(false));
+            queue.apply(write, &GatewayOutcome::Written(ObjectStatus { version, status }), now);
             assert_eq!(queue.next(now).is_none(), rests, "{kind}");
+            if rests {
+                queue.want(object(), class(false));
+                assert!(queue.next(now).is_none());
+            }
             if rests {
                 assert_eq!(queue.wakes_at(now), Some(now + REST));
                 assert!(queue.next(now + REST).is_some());

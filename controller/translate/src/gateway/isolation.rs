@@ -5,7 +5,7 @@ use super::left::Left;
 use super::protocol::Protocol;
 use super::state::{GatewayState, Gateways, ListenerState};
 use oxigress_core::model::{HostPattern, ListenerHost};
-use oxigress_objects::Name;
+use oxigress_objects::{Kind, Name};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::num::NonZeroU16;
@@ -49,9 +49,19 @@ impl Hosts {
 impl Listeners {
     /// Those of Gateways, as far as they stand.
     pub fn of(gateways: &Gateways<'_>) -> Self {
+        Self::among(gateways, |_| true)
+    }
+
+    /// Those that stand in Gateways themselves.
+    pub fn of_gateways(gateways: &Gateways<'_>) -> Self {
+        Self::among(gateways, |listener| listener.home.kind == Kind::Gateway)
+    }
+
+    fn among(gateways: &Gateways<'_>, counts: impl Fn(&ListenerState<'_>) -> bool) -> Self {
         let mut all = Listeners::default();
         for state in gateways.values() {
-            for listener in state.listeners.iter().filter(|listener| listener.stands()) {
+            let standing = state.listeners.iter().filter(|listener| listener.stands());
+            for listener in standing.filter(|listener| counts(listener)) {
                 let is_udp = listener.protocol == Some(Protocol::Udp);
                 let Some(port) = listener.port.filter(|_| !is_udp) else { continue };
                 for address in state.addresses() {

@@ -121,6 +121,15 @@ impl<'w> Standing<'w> {
         hosts
     }
 
+    /// Whether a listener of a Gateway would take a route for a host that it names: those of ListenerSets, to which the host may
+    /// come there, may go unasked.
+    pub fn may_have(&mut self, id: &ObjectRef, route: &Route, host: &HostPattern) -> bool {
+        let Standing { world, options, gateways, .. } = self;
+        let attached = attach::attach(world, options, id, route, gateways, &mut Room::default());
+        let listeners = Listeners::of_gateways(gateways);
+        named(&attached, gateways, &listeners).contains(host)
+    }
+
     /// The hosts that a route would have beside these by listeners that do not serve it now: what is in their way may be removed,
     /// and what they lack may come, and nobody is asked about that.
     pub fn hosts_behind(&mut self, id: &ObjectRef, route: &Route) -> RouteHosts {

@@ -58,6 +58,12 @@ impl Named {
         self.hosts.set(&Entry::of(id, created), hosts);
     }
 
+    /// Whether this object names a host.
+    pub fn names(&self, id: &ObjectRef, host: &HostPattern) -> bool {
+        let made = self.created.get(id);
+        made.is_some_and(|made| self.hosts.of(&Entry::of(id, *made)).any(|of| of == host))
+    }
+
     /// Whether an object names a host.
     pub fn has(&self, host: &HostPattern) -> bool {
         self.hosts.has(host)
@@ -167,6 +173,11 @@ pub fn created(object: &Object) -> Option<i64> {
 
 impl Pace {
     /// Whether an object names a host and waits.
+    pub(crate) fn names(&self, id: &ObjectRef, host: &HostPattern) -> bool {
+        self.named.names(id, host)
+    }
+
+    /// Whether an object that waits names a host.
     pub(crate) fn has_waiting_for(&self, host: &HostPattern) -> bool {
         self.named.has(host)
     }

@@ -29,6 +29,8 @@ use std::time::Instant;
 
 /// Most objects of one namespace that are looked at in one review: each may name some thousand listeners.
 const MOST: usize = 16;
+/// Most that are asked whether they may be ours at all.
+const MOST_ASKED: usize = 256;
 
 impl Translator {
     /// Takes note of the hosts that these routes name, and ListenerSets that are stored and not in force.
@@ -60,9 +62,9 @@ impl Translator {
         {
             return None;
         }
-        let stored = world.object(id).filter(|old| created(old) == created(object));
-        let made = if stored.is_some() { i64::MAX } else { created(object)? };
-        let age = Age { created: made, key: id.key.clone() };
+        created(object)?;
+        // All that is noted is stored already.
+        let age = Age { created: i64::MAX, key: id.key.clone() };
         let object = newly_listening(world, (id, object));
         let own = match &object {
             Object::ListenerSet(set) => {
@@ -71,9 +73,12 @@ impl Translator {
             _ => None,
         };
         let (own, left) = (own.as_ref(), BTreeMap::new());
+        let (parents, asked) = (requests_at(id, &object), BTreeMap::new());
+        let (translator, standing) = (self, None);
         let mut looked =
-            Looked { translator: self, world, reviews, now, own, standing: None, left };
-        let hosts = self.newly_named(world, (id, &object));
+            Looked { translator, world, reviews, now, own, parents, standing, asked, left };
+        let mut hosts = self.newly_named(world, (id, &object));
+        hosts.retain(|host| !pace.names(id, host));
         let mut named =
             hosts.iter().filter(|host| self.written.has(host) || pace.has_waiting_for(host));
         named.find_map(|host| {
@@ -125,6 +130,9 @@ impl Translator {
     /// Whether an object is of our class, or names a Gateway that is, or that is not there yet.
     fn may_be_ours(&self, world: &World, id: &ObjectRef, object: &Object) -> bool {
         let (options, objects) = (&self.options, &world.gateway_api);
+        if !gateway::is_watched(world, options, &id.key.namespace) {
+            return false;
+        }
         match object {
             Object::Ingress(ingress) => {
                 matches!(class::choose(world, options, &id.key, ingress), Choice::Ours)
@@ -134,6 +142,8 @@ impl Translator {
                 let mut parents = parents.filter_map(|parent| parent.object(&id.key.namespace));
                 parents.any(|parent| {
                     let gateway = match parent.kind {
+                        // What is beyond a limit is looked at by nobody when a set is led to another Gateway.
+                        Kind::ListenerSet if objects.is_beyond(id) => return true,
                         Kind::ListenerSet => match objects.any_set(&parent.key) {
                             Some(set) => set.spec.gateway(&parent.key.namespace),
                             None => return true,
@@ -164,8 +174,16 @@ fn newly_listening(world: &World, (id, object): (&ObjectRef, &Object)) -> Object
     let place = |of: &Listener| (of.port, of.protocol.clone(), of.hostname.clone());
     let had: Vec<_> = stored.iter().flat_map(|old| &old.spec.listeners).map(place).collect();
     let mut new = ListenerSet::clone(set);
+    new.meta.created = i64::MAX;
     new.spec.listeners.retain(|listener| !had.contains(&place(listener)));
     Object::ListenerSet(Arc::new(new))
+}
+
+/// The Gateways at which a route of requests would be.
+fn requests_at(id: &ObjectRef, object: &Object) -> BTreeSet<ObjectRef> {
+    let Object::Route(route) = object else { return BTreeSet::new() };
+    let parents = route.spec.parent_refs.iter().filter(|_| id.kind.is_of_requests());
+    parents.filter_map(|parent| parent.object(&id.key.namespace)).collect()
 }
 
 /// What is looked at in one review.
@@ -176,7 +194,11 @@ struct Looked<'r> {
     now: Instant,
     /// The new listeners of the ListenerSet that is reviewed.
     own: Option<&'r OwnListeners<'r>>,
+    /// The Gateways of the route of requests that is reviewed.
+    parents: BTreeSet<ObjectRef>,
     standing: Option<Standing<'r>>,
+    /// How many objects of a namespace were asked whether they may be ours.
+    asked: BTreeMap<Name, usize>,
     /// How many more objects of a namespace are looked at.
     left: BTreeMap<Name, usize>,
 }
@@ -204,6 +226,11 @@ impl<'r> Looked<'r> {
 
     /// Whether an object would have a host that it names, or too many of its namespace had to be looked at to tell that.
     fn would_have(&mut self, id: &ObjectRef, object: &Object, host: &HostPattern) -> bool {
+        let asked = self.asked.entry(id.key.namespace.clone()).or_default();
+        *asked += 1;
+        if *asked > MOST_ASKED {
+            return true;
+        }
         if !self.translator.may_be_ours(self.world, id, object) {
             return false;
         }
@@ -221,14 +248,16 @@ impl<'r> Looked<'r> {
         }
     }
 
-    /// Whether the namespace of a route may bring a listener for it unasked, or somebody else a Gateway.
+    /// Whether the namespace of a route may bring a listener for it unasked, or somebody else a Gateway. Routes of requests that wait
+    /// for one Gateway share its hosts, as they do when it is there.
     fn may_bring_listeners(&self, id: &ObjectRef, route: &Route) -> bool {
         let parents = route.spec.parent_refs.iter();
         let mut parents = parents.filter_map(|parent| parent.object(&id.key.namespace));
         parents.any(|parent| {
             parent.kind == Kind::ListenerSet
                 || parent.key.namespace == id.key.namespace
-                || !self.world.gateway_api.gateways.contains_key(&parent.key)
+                || (!self.world.gateway_api.gateways.contains_key(&parent.key)
+                    && !(id.kind.is_of_requests() && self.parents.contains(&parent)))
         })
     }
 
@@ -241,7 +270,7 @@ impl<'r> Looked<'r> {
         let price = prices.of_attaching(id, &spec);
         let route = Route { meta: route.meta.clone(), spec };
         let standing = self.listeners(&id.key.namespace, price);
-        standing.is_none_or(|standing| standing.hosts_of(id, &route).named.contains(host))
+        standing.is_none_or(|standing| standing.may_have(id, &route, host))
     }
 
     /// Whether a listener of a set would be in the way of one that is reviewed.

@@ -150,11 +150,7 @@ fn a_host_that_an_older_object_names_which_waits_is_nobody_s_yet() {
     bench.delay([ingress("evil", 5, "pay.test")]);
     let why = bench.denial("pay.test").unwrap();
     assert!(why.contains("Ingress evil/i"), "{why}");
-    for other in [
-        ingress("shop", 9, "other.test"),
-        ingress("shop", 1, "pay.test"),
-        ingress("evil", 9, "pay.test"),
-    ] {
+    for other in [ingress("shop", 9, "other.test"), ingress("evil", 9, "pay.test")] {
         assert_eq!(bench.denial_of(other), None);
     }
     // It names another host now, and then it is taken over.
@@ -291,6 +287,37 @@ fn a_route_in_force_keeps_the_hosts_that_a_set_of_its_would_give_it() {
     gateway.spec.gateway_class_name = "other".into();
     bench.see([(id, Some(Object::Gateway(Arc::new(gateway))))]);
     assert_eq!(bench.denial("pay.test"), None);
+}
+
+#[test]
+fn a_route_keeps_a_host_that_it_leaves_to_a_set_of_its_own_namespace() {
+    let mut bench = Bench::new();
+    let own = set(("evil", "s"), 2, &[("pay.test", 80)]);
+    bench.see([class(), gateway("All", "*.test"), route(1, "pay.test"), own]);
+    assert!(bench.owner("pay.test").is_none(), "the more specific listener has it");
+    assert!(bench.denial("pay.test").is_some());
+}
+
+#[test]
+fn routes_that_wait_for_one_gateway_share_its_hosts_and_a_namespace_nobody_watches_keeps_none() {
+    let mut bench = Bench::new();
+    bench.see([class(), route(1, "pay.test")]);
+    assert!(bench.denial("pay.test").is_some(), "an Ingress has it alone");
+    let (id, object) = route(2, "pay.test");
+    let id = ObjectRef::new(id.kind, Key::new("shop", id.key.name));
+    assert_eq!(bench.denial_of((id, object)), None);
+    let watch = Options { watch_namespace: Some("shop".into()), ..Options::default() };
+    let mut bench = Bench { translator: Translator::new(watch), ..Bench::new() };
+    bench.see([class(), route(1, "pay.test")]);
+    assert_eq!(bench.denial("pay.test"), None);
+}
+
+#[test]
+fn an_object_that_waits_and_names_a_host_newly_comes_after_all_who_name_it() {
+    let mut bench = Bench::new();
+    bench.delay([ingress("shop", 1, "shop.test"), ingress("evil", 5, "pay.test")]);
+    assert!(bench.denial_of(ingress("shop", 1, "pay.test")).is_some());
+    assert_eq!(bench.denial_of(ingress("shop", 1, "shop.test")), None);
 }
 
 #[test]
