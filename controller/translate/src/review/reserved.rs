@@ -253,11 +253,11 @@ impl<'r> Looked<'r> {
     fn may_bring_listeners(&self, id: &ObjectRef, route: &Route) -> bool {
         let parents = route.spec.parent_refs.iter();
         let mut parents = parents.filter_map(|parent| parent.object(&id.key.namespace));
+        let shares = |parent: &ObjectRef| id.kind.is_of_requests() && self.parents.contains(parent);
         parents.any(|parent| {
             parent.kind == Kind::ListenerSet
                 || parent.key.namespace == id.key.namespace
-                || (!self.world.gateway_api.gateways.contains_key(&parent.key)
-                    && !(id.kind.is_of_requests() && self.parents.contains(&parent)))
+                || (!shares(&parent) && !self.world.gateway_api.gateways.contains_key(&parent.key))
         })
     }
 
