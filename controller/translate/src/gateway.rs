@@ -80,14 +80,15 @@ use oxigress_core::model::{
     BackendId, Bundle, BundleId, CertificateId, HostPattern, ListenerHost, Server, SessionPlace,
     SessionRoute, StreamPort,
 };
+use oxigress_core::patterns::Allowance;
 use oxigress_objects::gateway::Route;
 use oxigress_objects::gateway_status::Wanted;
 use oxigress_objects::verdict::Note;
 use oxigress_objects::{Key, Kind, ObjectRef, World};
 use oxigress_settings::Settings;
 use oxigress_settings::conf_input::Listener;
-use policies::RoutePolicies;
-use route::CompiledRoute;
+use policies::{Named, RoutePolicies};
+use route::{CompiledRoute, Patterns};
 use sessions::SessionHolders;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -268,17 +269,10 @@ impl Building<'_, '_> {
         let is_served = || spots::is_anywhere(at, by);
         let allowance = serving.totals.allowance(&id.key.namespace);
         let known = old.take_route(site.world, tls, (id, route, &named), allowance.left());
-        let mut known = match known.filter(|known| has_room && known.has_rules_if(is_served)) {
-            Some(known) => {
-                allowance.split(known.compiled.charge.taken);
-                known
-            }
-            None => {
-                let with = (site.world, *settings, &*tls, has_room);
-                let read = route::rules(with, (id, route, named), &mut memo.patterns, allowance);
-                KnownRoute::new(route, read, bytes)
-            }
-        };
+        let known = known.filter(|known| has_room && known.has_rules_if(is_served));
+        let with = (site.world, *settings, &*tls, has_room);
+        let of = (*id, *route, named, bytes);
+        let mut known = known_or_read(known, with, of, (&mut memo.patterns, allowance));
         serving.totals.note_short(id, &known.compiled);
         built.note(id, &known.compiled);
         let parents = attach::with_tls_policies(id.kind, at, by.0);
@@ -291,6 +285,20 @@ impl Building<'_, '_> {
             false => memo.forget_route(id),
         }
     }
+}
+
+/// A route as it is known, if that holds, or as it is read now. Either takes its part of what its namespace has for expressions.
+fn known_or_read(
+    known: Option<KnownRoute>,
+    with: (&World, &Settings, &TlsPolicies<'_>, bool),
+    (id, route, named, bytes): (&ObjectRef, &Arc<Route>, Named, usize),
+    (patterns, allowance): (&mut Patterns, &mut Allowance),
+) -> KnownRoute {
+    if let Some(known) = known {
+        allowance.split(known.compiled.charge.taken);
+        return known;
+    }
+    KnownRoute::new(route, route::rules(with, (id, route, named), patterns, allowance), bytes)
 }
 
 /// Notes the status of a route, and what else it is told that is not served on some `hosts`.

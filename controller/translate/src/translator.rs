@@ -298,6 +298,7 @@ impl Translator {
             self.merge_host(host, &mut backends);
         }
         let certified = self.build_gateways(world, changed, is_new_settings, &hosts, &mut backends);
+        self.note_grants(world, changed);
         hosts.extend(certified);
         self.add_hosts_below(&mut hosts);
 

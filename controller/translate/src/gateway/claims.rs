@@ -2,7 +2,7 @@
 
 use super::attach::{self, Attached, Attachment};
 use super::memo::{Memo, NamedHosts, Totals};
-use super::room::Room;
+use super::room::{Room, Taken};
 use super::state::{GatewayState, Gateways};
 use super::{Built, gateways, isolation, listener_set};
 use crate::Options;
@@ -115,11 +115,8 @@ fn attach_again(
     id: &ObjectRef,
     (memo, totals): (&mut Memo, &mut Totals),
     gateways: &mut Gateways<'_>,
-) -> Option<((Vec<Attachment>, super::room::Taken), i64)> {
+) -> Option<((Vec<Attachment>, Taken), i64)> {
     let namespace = &id.key.namespace;
-    if totals.is_ordered(namespace) {
-        return None;
-    }
     totals.room.give_back(namespace, memo.take_places(id));
     let Some(route) = world.gateway_api.routes.get(id) else {
         return Some(Default::default());

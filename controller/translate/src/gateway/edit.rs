@@ -13,7 +13,9 @@ use super::serve::{Merged, Serving, Site};
 use super::state::{GatewayState, Gateways};
 use super::tls_policy::TlsPolicies;
 use super::work::{self, Step};
-use super::{Built, RouteBackend, gateways, isolation, put_route_status, read_tls, route, spots};
+use super::{
+    Built, RouteBackend, gateways, isolation, known_or_read, put_route_status, read_tls, spots,
+};
 use oxigress_core::model::{BackendId, HostPattern, ListenerHost};
 use oxigress_core::patterns::Allowance;
 use oxigress_objects::gateway::Route;
@@ -198,7 +200,7 @@ impl Editing<'_, '_, '_> {
         }
         self.memo.put_ask(id, route, ask);
         let mut known = self.read((id, route, named), &attached, bytes);
-        let served = self.served(&known, &attached);
+        let served = served(&self.tls, &known, &attached);
         if served != served_before || known.compiled.charge.is_short() {
             return None;
         }
@@ -216,21 +218,11 @@ impl Editing<'_, '_, '_> {
         (!self.serving.totals.is_ordered(namespace)).then_some(())
     }
 
-    /// The Services that BackendTLSPolicies are about and that a route leads to, with the Gateways that serve it.
-    fn served(&self, known: &KnownRoute, attached: &[Attachment]) -> Option<ServedServices> {
-        let services = known.compiled.tls.keys().map(|(service, _)| service);
-        let services = services.filter(|service| self.tls.concern(service));
-        let services: BTreeSet<Key> = services.cloned().collect();
-        let gateways = attached.iter().map(|at| at.gateway.clone()).collect();
-        (!services.is_empty()).then_some((services, gateways, known.created()))
-    }
-
     /// Takes back what a route added; answers it with the Services that it led to.
     fn take_back(&mut self, id: &ObjectRef) -> (Share, Option<ServedServices>) {
         let namespace = &id.key.namespace;
-        let Some(known) = self.memo.known(id) else { return Default::default() };
-        let served = self.served(known, &known.share.attached);
         let Some(known) = self.memo.known_mut(id) else { return Default::default() };
+        let served = served(&self.tls, known, &known.share.attached);
         self.policies.extend(known.compiled.policies.keys().cloned());
         let (share, age) = (std::mem::take(&mut known.share), known.age(id));
         let totals = &mut self.serving.totals;
@@ -257,14 +249,10 @@ impl Editing<'_, '_, '_> {
         let allowance = self.serving.totals.allowance(&id.key.namespace);
         let of = (id, route, &named);
         let known = self.memo.take_route(world, &self.tls, of, allowance.left());
-        if let Some(known) = known.filter(|known| known.has_rules_if(is_served)) {
-            allowance.split(known.compiled.charge.taken);
-            return known;
-        }
+        let known = known.filter(|known| known.has_rules_if(is_served));
         let with = (world, self.settings, &self.tls, true);
-        let patterns = &mut self.memo.patterns;
-        let read = route::rules(with, (id, route, named), patterns, allowance);
-        KnownRoute::new(route, read, bytes)
+        let of = (id, route, named, bytes);
+        known_or_read(known, with, of, (&mut self.memo.patterns, allowance))
     }
 
     /// Puts the hosts together that are touched; `None`: the order of routes counts, of those that met there or were refused, too.
@@ -381,4 +369,17 @@ fn note_backends(
     for backend in known.compiled.backends.keys() {
         named.entry(backend.clone()).or_default().insert(id.clone());
     }
+}
+
+/// The Services that BackendTLSPolicies are about and that a route leads to, with the Gateways that serve it.
+fn served(
+    tls: &TlsPolicies<'_>,
+    known: &KnownRoute,
+    attached: &[Attachment],
+) -> Option<ServedServices> {
+    let services = known.compiled.tls.keys().map(|(service, _)| service);
+    let services = services.filter(|service| tls.concern(service));
+    let services: BTreeSet<Key> = services.cloned().collect();
+    let gateways = attached.iter().map(|at| at.gateway.clone()).collect();
+    (!services.is_empty()).then_some((services, gateways, known.created()))
 }

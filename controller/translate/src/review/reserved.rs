@@ -1,4 +1,4 @@
-//! Hosts that an older object names which is stored and not in force: it waits for its namespace's share of time, its namespace has
+//! Hosts that another object names which is stored and not in force: it waits for its namespace's share of time, its namespace has
 //! no room for it, or the host is another name of one of its hosts and does not hold yet. Somebody who was admitted for such a
 //! host would lose it when the object comes into force, and nobody is asked about that.
 //!
@@ -9,7 +9,7 @@
 //! Cost:    charged to the namespace of what is not in force, apart from its own reviews. Where it has more such objects with the
 //!          host than are looked at, or cannot pay, they count as if they would take it: a name cannot be hidden behind others,
 //!          and no namespace keeps from others what it has not written.
-//! Order:   who names a host newly in an object that is stored comes after all who name it already, whatever their ages are.
+//! Order:   who names a host newly comes after all who name it already, whatever the ages of their objects are.
 //! Limit:   paths are not compared. A route without host names, and one with a wildcard, are not looked at; nor are ports and
 //!          listeners without a host of sets that are not in force.
 
@@ -39,7 +39,7 @@ impl Translator {
         world: &World,
         ids: impl Iterator<Item = &'i ObjectRef>,
     ) {
-        for id in ids {
+        for id in ids.filter(|id| id.kind.is_route() || id.kind == Kind::ListenerSet) {
             let is_noted = id.kind.is_route() || world.gateway_api.is_beyond(id);
             let object = is_noted.then(|| world.object(id)).flatten();
             let hosts = hosts_of(self, world, (id, object.as_ref()));
@@ -48,7 +48,7 @@ impl Translator {
         }
     }
 
-    /// Why an object may not have its hosts yet: an older one of another namespace names one that nobody has.
+    /// Why an object may not have its hosts yet: one of another namespace names one already that nobody has.
     pub fn reserved(
         &self,
         world: &World,
@@ -58,11 +58,11 @@ impl Translator {
         now: Instant,
     ) -> Option<String> {
         if self.options.host_ownership == HostOwnership::Shared
+            || created(object).is_none()
             || !self.may_be_ours(world, id, object)
         {
             return None;
         }
-        created(object)?;
         // All that is noted is stored already.
         let age = Age { created: i64::MAX, key: id.key.clone() };
         let object = newly_listening(world, (id, object));
@@ -96,8 +96,8 @@ impl Translator {
             };
             let other = looked.not_in_force(pace, host, &age, counts)?;
             Some(format!(
-                "host {:?} is named by {other} too, which is older, and is not served yet: try again when it is served or gone, \
-                 or use another host",
+                "host {:?} is named by {other} already, which is not served yet: try again when it is served or gone, or use \
+                 another host",
                 shorten(host.as_str())
             ))
         })

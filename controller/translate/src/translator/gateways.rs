@@ -2,7 +2,7 @@
 //! built again. The delta has what differs.
 
 use super::certificates::oldest_ingress;
-use super::{BundleSource, PolicyHolder, Translator, put};
+use super::{BundleSource, PolicyHolder, Translator, put, touched};
 use crate::age::Age;
 use crate::backend::spec::{BackendSpec, Override};
 use crate::gateway::{self, Beside, Built, Edited, HeldPorts, HostOwner, RouteBackend};
@@ -61,23 +61,9 @@ impl Translator {
         hosts: &BTreeSet<HostPattern>,
         backends: &mut BTreeSet<BackendId>,
     ) -> BTreeSet<HostPattern> {
-        let certified = match self.touches_gateways(world, changed, is_new_settings, hosts) {
-            true => self.build_touched(world, changed, is_new_settings, hosts, backends),
-            false => BTreeSet::new(),
-        };
-        let grants = changed.gateway_api.iter().filter(|id| id.kind == Kind::ReferenceGrant);
-        grants.for_each(|id| self.gateway_memo.note_grant(world, &id.key));
-        certified
-    }
-
-    fn build_touched(
-        &mut self,
-        world: &World,
-        changed: &Changed,
-        is_new_settings: bool,
-        hosts: &BTreeSet<HostPattern>,
-        backends: &mut BTreeSet<BackendId>,
-    ) -> BTreeSet<HostPattern> {
+        if !self.touches_gateways(world, changed, is_new_settings, hosts) {
+            return BTreeSet::new();
+        }
         let routes = self.routes_alone(world, changed);
         let mut memo = std::mem::take(&mut self.gateway_memo);
         if is_new_settings {
@@ -95,7 +81,7 @@ impl Translator {
         let beside = Beside { servers, touched: hosts, named, passed, owner: &owner };
         let site = gateway::Site { world, options: &self.options, beside: &beside };
         let edited = routes.and_then(|routes| {
-            if changed.gateway_api.iter().any(|id| id.kind == Kind::ReferenceGrant) {
+            if touched::grants(changed).next().is_some() {
                 memo.make_stale(&routes);
             }
             let touched = (&routes, &self.claimed);

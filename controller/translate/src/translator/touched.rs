@@ -6,6 +6,12 @@ use oxigress_core::model::HostPattern;
 use oxigress_objects::{Changed, Key, Kind, ObjectRef, World};
 use std::collections::BTreeSet;
 
+/// The ReferenceGrants that changed.
+pub fn grants(changed: &Changed) -> impl Iterator<Item = &Key> {
+    let grants = changed.gateway_api.iter().filter(|id| id.kind == Kind::ReferenceGrant);
+    grants.map(|id| &id.key)
+}
+
 impl Translator {
     /// The routes that are to be read again, if nothing else has changed by which something is served of the Gateway API.
     pub(super) fn routes_alone(
@@ -28,9 +34,13 @@ impl Translator {
         let routes = changed.gateway_api.iter().filter(|id| id.kind.is_of_requests());
         let mut routes: BTreeSet<ObjectRef> = routes.cloned().collect();
         routes.extend(memo.readers_of_changed(world, &changed.service_specs));
-        let grants = changed.gateway_api.iter().filter(|id| id.kind == Kind::ReferenceGrant);
-        routes.extend(memo.readers_of_grants(world, grants.map(|id| &id.key))?);
+        routes.extend(memo.readers_of_grants(world, grants(changed))?);
         Some(routes)
+    }
+
+    /// Remembers the grants that changed, once all that they concern is built.
+    pub(super) fn note_grants(&mut self, world: &World, changed: &Changed) {
+        grants(changed).for_each(|key| self.gateway_memo.note_grant(world, key));
     }
 
     /// Whether Gateways, policies or Policies name one of the Secrets, ConfigMaps and Services that changed.
