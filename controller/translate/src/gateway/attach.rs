@@ -1,10 +1,10 @@
 //! Which listeners a route attaches to, and what its status says of them.
 
-use super::host::intersection;
-use super::protocol::Protocol;
+use super::listeners::host::intersection;
+use super::listeners::protocol::Protocol;
+use super::listeners::state::{Gateways, Home, ListenerState};
 use super::room::{self, Room, Taken};
 use super::route::CompiledRoute;
-use super::state::{Gateways, Home, ListenerState};
 use super::target::is_watched;
 use super::work::{self, Step};
 use super::{Built, status};

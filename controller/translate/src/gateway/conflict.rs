@@ -12,13 +12,13 @@
 
 use super::Beside;
 use super::attach::Attachment;
-use super::host::specificity;
-use super::isolation::Listeners;
+use super::listeners::host::specificity;
+use super::listeners::isolation::Listeners;
+use super::listeners::state::Gateways;
 use super::memo::{ParentsOfHost, Refused};
 use super::merge::{self, Place, Sides};
 use super::rank::{self, Age, Ranked};
 use super::spots::spots;
-use super::state::Gateways;
 use crate::Options;
 use oxigress_core::model::ListenerHost;
 use oxigress_objects::gateway_status::Condition;

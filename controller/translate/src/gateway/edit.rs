@@ -7,15 +7,14 @@
 //!          BackendTLSPolicy is about, since its status names them, and where hosts with sessions are touched.
 
 use super::attach::Attachment;
+use super::listeners::isolation;
+use super::listeners::state::{GatewayState, Gateways};
 use super::memo::{KnownRoute, Memo, Share, Totals};
 use super::policies::{Ask, Named};
 use super::serve::{Merged, Serving, Site};
-use super::state::{GatewayState, Gateways};
 use super::tls_policy::TlsPolicies;
 use super::work::{self, Step};
-use super::{
-    Built, RouteBackend, gateways, isolation, known_or_read, put_route_status, read_tls, spots,
-};
+use super::{Built, RouteBackend, gateways, known_or_read, put_route_status, read_tls, spots};
 use oxigress_core::model::{BackendId, HostPattern, ListenerHost};
 use oxigress_core::patterns::Allowance;
 use oxigress_objects::gateway::Route;

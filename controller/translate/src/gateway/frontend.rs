@@ -8,7 +8,7 @@
 
 use super::Built;
 use super::identity::from;
-use super::state::{Gateways, Home, ListenerState};
+use super::listeners::state::{Gateways, Home, ListenerState};
 use super::target::is_granted;
 use super::tls_policy::{Authorities, authorities_in, not_authorities};
 use oxigress_core::model::policy::{ClientCertificates, TlsPolicy, VerifyClient};

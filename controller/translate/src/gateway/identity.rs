@@ -6,7 +6,7 @@
 //! Source:  GatewayBackendTLS of Gateway API v1.7.
 
 use super::Built;
-use super::state::{GatewayState, Gateways};
+use super::listeners::state::{GatewayState, Gateways};
 use super::target::is_granted;
 use oxigress_objects::gateway::{self, Gateway, GatewayObjects, ObjectName};
 use oxigress_objects::gateway_status::Condition;

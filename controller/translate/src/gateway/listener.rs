@@ -2,8 +2,8 @@
 
 use super::Built;
 use super::identity;
-use super::protocol::Protocol;
-use super::state::{Home, ListenerState};
+use super::listeners::protocol::Protocol;
+use super::listeners::state::{Home, ListenerState};
 use super::status::{accepted, pending, programmed};
 use super::target::is_granted;
 use crate::Options;

@@ -12,13 +12,13 @@ mod guests;
 pub use guests::have as guests_have;
 
 use super::Built;
-use super::address::{Place, Refusal};
 use super::attach::admits;
-use super::left::Left;
 use super::listener::{self, Counts, listener_status};
-use super::ports::Older;
-use super::protocol::Protocol;
-use super::state::{GatewayState, Gateways, Home, ListenerState, SetState};
+use super::listeners::address::{Place, Refusal};
+use super::listeners::left::Left;
+use super::listeners::ports::Older;
+use super::listeners::protocol::Protocol;
+use super::listeners::state::{GatewayState, Gateways, Home, ListenerState, SetState};
 use super::status::{self, accepted, programmed};
 use super::target::is_watched;
 use super::work::{self, Step};

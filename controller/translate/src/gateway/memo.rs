@@ -18,8 +18,8 @@ pub use totals::{ParentsOfHost, Share, SharedSpot, Totals};
 
 use super::attach::Attachment;
 use super::grants::{self, ChangedGrants};
-use super::left::Left;
-use super::opened::Opened;
+use super::listeners::left::Left;
+use super::listeners::opened::Opened;
 use super::policies::{self, Ask, Named};
 use super::room::Taken;
 use super::route::{Asked, CompiledRoute, Patterns};

@@ -2,10 +2,10 @@
 
 mod well_known;
 
+use super::listeners::state::seen_port;
 use super::memo::{Outcome, ParentsOfHost};
 use super::rank::{self, Age, Ranked};
 use super::served::Candidate;
-use super::state::seen_port;
 use super::{Beside, HostOwner, PlaceOwner};
 use crate::host::guests::Shares;
 use crate::host::owner::{self, HostOwnership};

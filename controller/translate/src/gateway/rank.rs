@@ -4,7 +4,7 @@
 //! match. Within a host the router asks for the path first: so a rule of a less specific name is left out where one of a more
 //! specific name has all its requests, and where it has some of them, by a header, it gets that path too.
 
-use super::host::specificity;
+use super::listeners::host::specificity;
 use super::room::Room;
 use super::served::{Candidate, Served};
 use oxigress_core::model::{HostPattern, PathPattern, Selection, ValueMatch, ValuePattern};

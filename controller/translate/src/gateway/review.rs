@@ -1,12 +1,12 @@
 //! Which hosts routes would have, for reviews of objects that are about to be stored.
 
 use super::claims::named;
-use super::isolation::Listeners;
-use super::left::Left;
-use super::protocol::Protocol;
+use super::listeners::isolation::Listeners;
+use super::listeners::left::Left;
+use super::listeners::protocol::Protocol;
+use super::listeners::state::{GatewayState, Gateways, Home, ListenerState};
 use super::room::Room;
 use super::route::{Asked, asked};
-use super::state::{GatewayState, Gateways, Home, ListenerState};
 use super::{Built, Rank, attach, gateways, intersection, listener, specificity, spots};
 use crate::Options;
 use oxigress_core::model::{HostPattern, ListenerHost, SessionPlace};

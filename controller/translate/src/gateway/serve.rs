@@ -2,8 +2,9 @@
 
 use super::attach::Attachment;
 use super::conflict::{self, RefusedHosts};
-use super::host::{Wildcards, specificity};
-use super::isolation::Listeners;
+use super::listeners::host::{Wildcards, specificity};
+use super::listeners::isolation::Listeners;
+use super::listeners::state::{GatewayState, Gateways, ListenerState};
 use super::memo::{
     HostInput, HttpsListener, KnownHost, KnownRoute, Memo, Outcome, Refused, SharedSpot, Totals,
 };
@@ -11,7 +12,6 @@ use super::merge::{self, Place};
 use super::rank::{self, Flat, Ranked};
 use super::sessions::Sessions;
 use super::spots::{Spot, spots};
-use super::state::{GatewayState, Gateways, ListenerState};
 use super::work::{self, Step};
 use super::{Beside, Built, PlaceOwner, Shown};
 use crate::Options;

@@ -6,7 +6,7 @@
 //!          A ClusterTrustBundle is the cluster administrator's, and every policy may name it.
 //! Source:  BackendTLSPolicy of Gateway API v1.7.
 
-use super::host::is_wide;
+use super::listeners::host::is_wide;
 use super::target::{ToEndpoints, is_watched};
 use super::work::{self, Step};
 use super::{Built, status};

@@ -3,16 +3,16 @@
 //! Order:   who has a host is decided by the routes that name it, and not by the age of sets, which may name a host any time.
 //! Shape:   a listener whose own host is another's is refused. One for a wildcard stands, and leaves single hosts below it: nobody
 //!          closes all of it by naming one of them.
-//! Cost:    that of the hosts that routes name, and of their places at listeners of guests: see [`super::super::left`].
+//! Cost:    that of the hosts that routes name, and of their places at listeners of guests: see [`Left`].
 
 use super::Read;
 use crate::Options;
 use crate::age::Age;
 use crate::gateway::attach::{self, Attachment};
-use crate::gateway::host::levels;
-use crate::gateway::left::{Group, Leaves, Left};
+use crate::gateway::listeners::host::levels;
+use crate::gateway::listeners::left::{Group, Leaves, Left};
+use crate::gateway::listeners::state::{Gateways, ListenerState};
 use crate::gateway::room::Room;
-use crate::gateway::state::{Gateways, ListenerState};
 use oxigress_core::model::HostPattern;
 use oxigress_objects::gateway::Route;
 use oxigress_objects::gateway_status::Condition;

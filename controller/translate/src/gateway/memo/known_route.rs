@@ -1,10 +1,10 @@
 //! Routes that were compiled.
 
 use super::Share;
+use crate::gateway::listeners::state::ListenerState;
 use crate::gateway::rank::Age;
 use crate::gateway::route::{Asked, CompiledRoute};
 use crate::gateway::served::{self, Decrypted, Served};
-use crate::gateway::state::ListenerState;
 use crate::gateway::work::{self, Step};
 use oxigress_core::model::BackendId;
 use oxigress_objects::gateway::Route;

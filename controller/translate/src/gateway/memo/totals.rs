@@ -4,11 +4,11 @@
 //!          built again.
 
 use crate::gateway::attach::{self, Attachment};
-use crate::gateway::left::Left;
+use crate::gateway::listeners::left::Left;
+use crate::gateway::listeners::state::Gateways;
 use crate::gateway::rank::Rank;
 use crate::gateway::room::{Room, Taken};
 use crate::gateway::route;
-use crate::gateway::state::Gateways;
 use oxigress_core::model::{HostPattern, ListenerHost};
 use oxigress_core::patterns::Allowance;
 use oxigress_objects::{Key, Name, ObjectRef};

@@ -2,7 +2,7 @@
 //! that has not written it.
 
 use crate::age::Age;
-use crate::gateway::host::levels;
+use crate::gateway::listeners::host::levels;
 use crate::gateway::rank;
 use oxigress_core::model::{HostPattern, SessionPlace, SessionRoute, StreamPort};
 use oxigress_objects::Kind;

@@ -8,10 +8,10 @@
 //! Bound:   [`MAX_KEPT`] hosts that one namespace names below what another one has, on all ports: beyond, nothing is kept.
 
 use super::yields;
-use crate::gateway::host::{Wildcards, is_wide};
-use crate::gateway::isolation::Listeners;
+use crate::gateway::listeners::host::{Wildcards, is_wide};
+use crate::gateway::listeners::isolation::Listeners;
+use crate::gateway::listeners::state::seen_port;
 use crate::gateway::rank::Age;
-use crate::gateway::state::seen_port;
 use crate::gateway::{Beside, Built};
 use crate::{HostOwnership, Options};
 use oxigress_core::model::{

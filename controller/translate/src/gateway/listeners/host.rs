@@ -1,6 +1,6 @@
 //! Host names of listeners and routes.
 
-use super::work::{self, Step};
+use crate::gateway::work::{self, Step};
 use oxigress_core::model::HostPattern;
 use std::borrow::Borrow;
 use std::collections::BTreeMap;

@@ -159,9 +159,9 @@ impl<'w> Older<'w> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Built;
-    use super::super::gateways::gateways;
     use super::*;
+    use crate::gateway::Built;
+    use crate::gateway::gateways::gateways;
     use oxigress_objects::Key;
     use oxigress_objects::gateway::{Gateway, GatewaySpec, Listener};
 

@@ -3,8 +3,8 @@
 //! Cost:    that of the hosts that routes name, once. What listeners leave is written down for no listener: a host may lie below
 //!          many of them, and a listener above many hosts.
 
-use super::work::{self, Step};
 use crate::age::Age;
+use crate::gateway::work::{self, Step};
 use oxigress_core::model::HostPattern;
 use oxigress_objects::{Kind, Name};
 use std::collections::{BTreeMap, BTreeSet};

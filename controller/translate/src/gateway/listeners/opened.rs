@@ -3,8 +3,8 @@
 //! Shape:   whoever has a clock says whether such ports may be opened now, and for which namespaces not. What Gateways ask for is opened
 //!          and closed at once, and all that waits with it. A port that nobody asks for any more stays open until others are opened.
 
-use super::Built;
 use super::state::{GatewayState, Gateways};
+use crate::gateway::Built;
 use oxigress_core::model::StreamPort;
 use oxigress_objects::{Kind, Name};
 use oxigress_settings::conf_input::Listener;
