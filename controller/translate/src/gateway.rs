@@ -10,41 +10,31 @@
 //! Errors:  none; what is wrong becomes a condition of the object, and everything else is served.
 //! Source:  Gateway API v1.7. Rejected: rules of all ports in one server, since a host may differ from port to port.
 
-mod attach;
-mod charge;
 mod claims;
 mod conflict;
 mod edit;
-mod filter;
 mod frontend;
 mod gateways;
-mod grants;
 mod identity;
 mod listener;
 mod listener_set;
 mod listeners;
 mod memo;
 mod merge;
-mod policies;
 mod rank;
 mod review;
-mod room;
-mod route;
+mod routes;
 mod serve;
 mod served;
 mod sessions;
 mod spots;
 mod status;
-mod target;
-mod tls_policy;
 pub mod work;
 
-pub use attach::gateway_of;
 pub use claims::{Claims, claims, edited as edited_claims};
 pub use edit::{Edited, edit};
 pub use frontend::authorities_of as authorities_of_clients;
 pub use gateways::{authorities, is_ours, references_of, with_listeners};
-pub use grants::is_of_gateways;
 pub use listener::MAX_LISTENERS;
 pub use listeners::host::{covers, intersection, is_wide, specificity};
 pub use listeners::left::Left;
@@ -52,21 +42,22 @@ pub use listeners::opened::HeldPorts;
 pub use listeners::protocol::Protocol;
 pub use listeners::state::Home;
 pub use memo::Memo;
-pub use policies::references as references_of_policy;
 pub use rank::{Rank, excludes};
 pub use review::{Admitted, NewListeners, OfSet, OwnListeners, RouteHosts, Standing};
-pub use route::{Asked, asked};
+pub use routes::attach::gateway_of;
+pub use routes::grants::is_of_gateways;
+pub use routes::policies::references as references_of_policy;
+pub use routes::route::{Asked, asked};
+pub use routes::target::{is_watched, protocol_of};
+pub use routes::tls_policy::{authorities_of, count_authorities, count_certificates, services};
 pub use serve::{Merged, Site};
 pub use status::notes;
-pub use target::{is_watched, protocol_of};
-pub use tls_policy::{authorities_of, count_authorities, count_certificates, services};
 
 use crate::Options;
 use crate::age::Age;
 use crate::annotation::balancing::Balancing;
 use crate::backend_ref::BackendRef;
 use crate::host::owner::GatewayClaim;
-use attach::{Attached, Attachment};
 use listeners::{isolation, state};
 use memo::KnownRoute;
 use oxigress_core::model::policy::{Policies, PolicyId};
@@ -81,13 +72,15 @@ use oxigress_objects::verdict::Note;
 use oxigress_objects::{Key, Kind, ObjectRef, World};
 use oxigress_settings::Settings;
 use oxigress_settings::conf_input::Listener;
-use policies::{Named, RoutePolicies};
-use route::{CompiledRoute, Patterns};
+use routes::attach::{Attached, Attachment};
+use routes::policies::{Named, RoutePolicies};
+use routes::route::{CompiledRoute, Patterns};
+use routes::tls_policy::TlsPolicies;
+use routes::{attach, route};
 use sessions::SessionHolders;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
-use tls_policy::TlsPolicies;
 
 /// What the Gateway API comes to.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -11,13 +11,13 @@
 //!          of other namespaces and of more specific hosts too.
 
 use super::Beside;
-use super::attach::Attachment;
 use super::listeners::host::specificity;
 use super::listeners::isolation::Listeners;
 use super::listeners::state::Gateways;
 use super::memo::{ParentsOfHost, Refused};
 use super::merge::{self, Place, Sides};
 use super::rank::{self, Age, Ranked};
+use super::routes::attach::Attachment;
 use super::spots::spots;
 use crate::Options;
 use oxigress_core::model::ListenerHost;

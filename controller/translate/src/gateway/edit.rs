@@ -6,13 +6,13 @@
 //!          have. So it is where a Policy is named by a first route or no more by any, where other Gateways serve a Service that a
 //!          BackendTLSPolicy is about, since its status names them, and where hosts with sessions are touched.
 
-use super::attach::Attachment;
 use super::listeners::isolation;
 use super::listeners::state::{GatewayState, Gateways};
 use super::memo::{KnownRoute, Memo, Share, Totals};
-use super::policies::{Ask, Named};
+use super::routes::attach::Attachment;
+use super::routes::policies::{Ask, Named};
+use super::routes::tls_policy::TlsPolicies;
 use super::serve::{Merged, Serving, Site};
-use super::tls_policy::TlsPolicies;
 use super::work::{self, Step};
 use super::{Built, RouteBackend, gateways, known_or_read, put_route_status, read_tls, spots};
 use oxigress_core::model::{BackendId, HostPattern, ListenerHost};

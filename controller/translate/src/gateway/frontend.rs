@@ -9,8 +9,8 @@
 use super::Built;
 use super::identity::from;
 use super::listeners::state::{Gateways, Home, ListenerState};
-use super::target::is_granted;
-use super::tls_policy::{Authorities, authorities_in, not_authorities};
+use super::routes::target::is_granted;
+use super::routes::tls_policy::{Authorities, authorities_in, not_authorities};
 use oxigress_core::model::policy::{ClientCertificates, TlsPolicy, VerifyClient};
 use oxigress_core::model::{Bundle, HostPattern};
 use oxigress_objects::gateway::{FrontendValidation, Gateway, GatewayObjects, GatewaySpec};

@@ -7,7 +7,7 @@
 
 use super::Built;
 use super::listeners::state::{GatewayState, Gateways};
-use super::target::is_granted;
+use super::routes::target::is_granted;
 use oxigress_objects::gateway::{self, Gateway, GatewayObjects, ObjectName};
 use oxigress_objects::gateway_status::Condition;
 use oxigress_objects::secret::Pair;

@@ -12,15 +12,15 @@ mod guests;
 pub use guests::have as guests_have;
 
 use super::Built;
-use super::attach::admits;
 use super::listener::{self, Counts, listener_status};
 use super::listeners::address::{Place, Refusal};
 use super::listeners::left::Left;
 use super::listeners::ports::Older;
 use super::listeners::protocol::Protocol;
 use super::listeners::state::{GatewayState, Gateways, Home, ListenerState, SetState};
+use super::routes::attach::admits;
+use super::routes::target::is_watched;
 use super::status::{self, accepted, programmed};
-use super::target::is_watched;
 use super::work::{self, Step};
 use crate::Options;
 use crate::host::owner::HostOwnership;
@@ -234,7 +234,7 @@ pub fn finish(state: &GatewayState<'_>, built: &mut Built) -> usize {
 mod tests {
     use super::*;
     use crate::gateway::gateways::gateways;
-    use crate::gateway::room;
+    use crate::gateway::routes::room;
     use oxigress_objects::ObjectRef;
     use oxigress_objects::gateway::Resource;
     use serde_json::{Value, json};

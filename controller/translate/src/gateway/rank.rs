@@ -5,7 +5,7 @@
 //! specific name has all its requests, and where it has some of them, by a header, it gets that path too.
 
 use super::listeners::host::specificity;
-use super::room::Room;
+use super::routes::room::Room;
 use super::served::{Candidate, Served};
 use oxigress_core::model::{HostPattern, PathPattern, Selection, ValueMatch, ValuePattern};
 use oxigress_objects::verdict::Note;

@@ -1,6 +1,5 @@
 //! What is served where: the rules of one host on one port, those of routes by age, with those of the host's Ingresses.
 
-use super::attach::Attachment;
 use super::conflict::{self, RefusedHosts};
 use super::listeners::host::{Wildcards, specificity};
 use super::listeners::isolation::Listeners;
@@ -10,6 +9,7 @@ use super::memo::{
 };
 use super::merge::{self, Place};
 use super::rank::{self, Flat, Ranked};
+use super::routes::attach::Attachment;
 use super::sessions::Sessions;
 use super::spots::{Spot, spots};
 use super::work::{self, Step};

@@ -1,8 +1,8 @@
 //! The rules of a route as a listener serves them.
 
-use super::filter;
 use super::listeners::state::ListenerState;
-use super::route::{CompiledRoute, CompiledRule, RuleAction, Target};
+use super::routes::filter;
+use super::routes::route::{CompiledRoute, CompiledRule, RuleAction, Target};
 use super::work::{self, Step};
 use crate::host::merge::Ids;
 use oxigress_core::model::policy::{Policies, PolicyId};

@@ -20,7 +20,7 @@ use super::listeners::state::{GatewayState, Gateways, ListenerState, is_of_https
 use super::memo::{KnownDecrypted, KnownRoute, ParentsOfHost};
 use super::merge::{self, Place};
 use super::rank::{self, Age, Rank};
-use super::room::Room;
+use super::routes::room::Room;
 use super::served::{self, Decrypted};
 use super::spots::Spot;
 use super::{Beside, Built};

@@ -8,11 +8,11 @@
 use super::Read;
 use crate::Options;
 use crate::age::Age;
-use crate::gateway::attach::{self, Attachment};
 use crate::gateway::listeners::host::levels;
 use crate::gateway::listeners::left::{Group, Leaves, Left};
 use crate::gateway::listeners::state::{Gateways, ListenerState};
-use crate::gateway::room::Room;
+use crate::gateway::routes::attach::{self, Attachment};
+use crate::gateway::routes::room::Room;
 use oxigress_core::model::HostPattern;
 use oxigress_objects::gateway::Route;
 use oxigress_objects::gateway_status::Condition;

@@ -2,7 +2,7 @@
 
 use super::{Share, SharedSpot};
 use crate::gateway::rank::{Age, ByAge, Rank, Ranked};
-use crate::gateway::room::{Meeting, Room};
+use crate::gateway::routes::room::{Meeting, Room};
 use crate::gateway::served::Served;
 use crate::gateway::{Beside, HostOwner, PlaceOwner};
 use oxigress_core::model::policy::{PolicyId, TlsPolicy};

@@ -3,7 +3,7 @@
 use super::Share;
 use crate::gateway::listeners::state::ListenerState;
 use crate::gateway::rank::Age;
-use crate::gateway::route::{Asked, CompiledRoute};
+use crate::gateway::routes::route::{Asked, CompiledRoute};
 use crate::gateway::served::{self, Decrypted, Served};
 use crate::gateway::work::{self, Step};
 use oxigress_core::model::BackendId;

@@ -3,12 +3,12 @@
 //! Shape:   sums and counts, from which what a route adds can be taken back. They are of the last build; without them everything is
 //!          built again.
 
-use crate::gateway::attach::{self, Attachment};
 use crate::gateway::listeners::left::Left;
 use crate::gateway::listeners::state::Gateways;
 use crate::gateway::rank::Rank;
-use crate::gateway::room::{Room, Taken};
-use crate::gateway::route;
+use crate::gateway::routes::attach::{self, Attachment};
+use crate::gateway::routes::room::{Room, Taken};
+use crate::gateway::routes::route;
 use oxigress_core::model::{HostPattern, ListenerHost};
 use oxigress_core::patterns::Allowance;
 use oxigress_objects::{Key, Name, ObjectRef};

@@ -6,13 +6,13 @@
 //! Closed:  what protects and cannot be honoured closes the rules that name the Policy.
 //! Tenancy: a Policy is of its route's namespace, which is charged with its bytes for each rule that names it.
 
-use super::Built;
 use super::room::Room;
-use super::work::{self, Step};
 use crate::Options;
 use crate::annotation::balancing::Balancing;
 use crate::annotation::{self, IngressContext, route, table};
 use crate::backend_ref::BackendRef;
+use crate::gateway::Built;
+use crate::gateway::work::{self, Step};
 use crate::patterns::Compiler;
 use crate::relation::Relation;
 use oxigress_core::model::policy::Policies;

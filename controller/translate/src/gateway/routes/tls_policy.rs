@@ -6,11 +6,11 @@
 //!          A ClusterTrustBundle is the cluster administrator's, and every policy may name it.
 //! Source:  BackendTLSPolicy of Gateway API v1.7.
 
-use super::listeners::host::is_wide;
 use super::target::{ToEndpoints, is_watched};
-use super::work::{self, Step};
-use super::{Built, status};
 use crate::Options;
+use crate::gateway::listeners::host::is_wide;
+use crate::gateway::work::{self, Step};
+use crate::gateway::{Built, status};
 use oxigress_core::model::policy::{HeaderValue, UpstreamTls};
 use oxigress_core::model::{Bundle, BundleId, HostPattern};
 use oxigress_objects::gateway::{

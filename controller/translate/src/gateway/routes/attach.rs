@@ -1,14 +1,14 @@
 //! Which listeners a route attaches to, and what its status says of them.
 
-use super::listeners::host::intersection;
-use super::listeners::protocol::Protocol;
-use super::listeners::state::{Gateways, Home, ListenerState};
 use super::room::{self, Room, Taken};
 use super::route::CompiledRoute;
 use super::target::is_watched;
-use super::work::{self, Step};
-use super::{Built, status};
 use crate::Options;
+use crate::gateway::listeners::host::intersection;
+use crate::gateway::listeners::protocol::Protocol;
+use crate::gateway::listeners::state::{Gateways, Home, ListenerState};
+use crate::gateway::work::{self, Step};
+use crate::gateway::{Built, status};
 use oxigress_core::model::HostPattern;
 use oxigress_objects::gateway::{LabelSelector, ParentRef, Route, RouteNamespaces};
 use oxigress_objects::gateway_status::{Condition, Content, ParentStatus};

@@ -10,9 +10,9 @@ use super::filter::{self, Refusal};
 use super::policies::{Named, PolicyContent};
 use super::target::{self, Common, Resolved, Spoken, ToEndpoints};
 use super::tls_policy::TlsPolicies;
-use super::work::{self, Step};
 use crate::annotation::balancing::Balancing;
 use crate::backend_ref::BackendRef;
+use crate::gateway::work::{self, Step};
 use oxigress_core::model::policy::{AuthHost, HeaderValue, Mirror, Policies, Template};
 use oxigress_core::model::{BackendId, Invalid, PathPattern, Selection};
 use oxigress_core::patterns::Allowance;
@@ -51,7 +51,7 @@ pub struct CompiledRoute {
     pub expressions: BTreeSet<String>,
     /// What they took.
     pub charge: Charge,
-    /// Each match of each rule, in their order; empty again once they are served ([`super::memo::KnownRoute::served_at`]).
+    /// Each match of each rule, in their order; empty again once they are served ([`crate::gateway::memo::KnownRoute::served_at`]).
     pub rules: Vec<CompiledRule>,
     /// Whether there are or were rules.
     pub has_rules: bool,
