@@ -1,6 +1,7 @@
 //! Which hosts routes would have, for reviews of objects that are about to be stored.
 
 use super::claims::named;
+use super::gateways::listener;
 use super::listeners::isolation::Listeners;
 use super::listeners::left::Left;
 use super::listeners::protocol::Protocol;
@@ -8,7 +9,7 @@ use super::listeners::state::{GatewayState, Gateways, Home, ListenerState};
 use super::routes::attach;
 use super::routes::room::Room;
 use super::routes::route::{Asked, asked};
-use super::{Built, Rank, gateways, intersection, listener, specificity, spots};
+use super::{Built, Rank, gateways, intersection, specificity, spots};
 use crate::Options;
 use oxigress_core::model::{HostPattern, ListenerHost, SessionPlace};
 use oxigress_objects::gateway::{HttpRouteRule, Listener, ListenerSet, ParentRef, Route};

@@ -11,18 +11,18 @@ mod guests;
 
 pub use guests::have as guests_have;
 
-use super::Built;
 use super::listener::{self, Counts, listener_status};
-use super::listeners::address::{Place, Refusal};
-use super::listeners::left::Left;
-use super::listeners::ports::Older;
-use super::listeners::protocol::Protocol;
-use super::listeners::state::{GatewayState, Gateways, Home, ListenerState, SetState};
-use super::routes::attach::admits;
-use super::routes::target::is_watched;
-use super::status::{self, accepted, programmed};
-use super::work::{self, Step};
 use crate::Options;
+use crate::gateway::Built;
+use crate::gateway::listeners::address::{Place, Refusal};
+use crate::gateway::listeners::left::Left;
+use crate::gateway::listeners::ports::Older;
+use crate::gateway::listeners::protocol::Protocol;
+use crate::gateway::listeners::state::{GatewayState, Gateways, Home, ListenerState, SetState};
+use crate::gateway::routes::attach::admits;
+use crate::gateway::routes::target::is_watched;
+use crate::gateway::status::{self, accepted, programmed};
+use crate::gateway::work::{self, Step};
 use crate::host::owner::HostOwnership;
 use oxigress_core::model::HostPattern;
 use oxigress_objects::gateway::{GatewayObjects, ListenerSet};

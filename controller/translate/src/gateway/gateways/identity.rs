@@ -5,9 +5,9 @@
 //!          BackendTLSPolicy.
 //! Source:  GatewayBackendTLS of Gateway API v1.7.
 
-use super::Built;
-use super::listeners::state::{GatewayState, Gateways};
-use super::routes::target::is_granted;
+use crate::gateway::Built;
+use crate::gateway::listeners::state::{GatewayState, Gateways};
+use crate::gateway::routes::target::is_granted;
 use oxigress_objects::gateway::{self, Gateway, GatewayObjects, ObjectName};
 use oxigress_objects::gateway_status::Condition;
 use oxigress_objects::secret::Pair;

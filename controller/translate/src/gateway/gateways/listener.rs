@@ -1,12 +1,12 @@
 //! One listener of a Gateway or a ListenerSet: what it speaks, where, with which certificate, and for which kinds of routes.
 
-use super::Built;
 use super::identity;
-use super::listeners::protocol::Protocol;
-use super::listeners::state::{Home, ListenerState};
-use super::routes::target::is_granted;
-use super::status::{accepted, pending, programmed};
 use crate::Options;
+use crate::gateway::Built;
+use crate::gateway::listeners::protocol::Protocol;
+use crate::gateway::listeners::state::{Home, ListenerState};
+use crate::gateway::routes::target::is_granted;
+use crate::gateway::status::{accepted, pending, programmed};
 use oxigress_core::model::{CertificateId, HostPattern};
 use oxigress_objects::gateway::{self, GatewayObjects, Listener};
 use oxigress_objects::gateway_status::{Condition, ListenerStatus};

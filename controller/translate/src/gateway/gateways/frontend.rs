@@ -6,11 +6,11 @@
 //! Tenancy: it holds for the listeners of ListenerSets too. ConfigMaps and grants are those of the Gateway.
 //! Source:  FrontendTLSValidation of Gateway API v1.7.
 
-use super::Built;
 use super::identity::from;
-use super::listeners::state::{Gateways, Home, ListenerState};
-use super::routes::target::is_granted;
-use super::routes::tls_policy::{Authorities, authorities_in, not_authorities};
+use crate::gateway::Built;
+use crate::gateway::listeners::state::{Gateways, Home, ListenerState};
+use crate::gateway::routes::target::is_granted;
+use crate::gateway::routes::tls_policy::{Authorities, authorities_in, not_authorities};
 use oxigress_core::model::policy::{ClientCertificates, TlsPolicy, VerifyClient};
 use oxigress_core::model::{Bundle, HostPattern};
 use oxigress_objects::gateway::{FrontendValidation, Gateway, GatewayObjects, GatewaySpec};
