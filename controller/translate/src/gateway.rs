@@ -1,9 +1,10 @@
 //! The Gateway API to servers of listeners, and to what is said about each object.
 //!
-//! Shape:   [`build`] makes everything, [`edit`] what routes touch that changed alone. [`gateways`] says which listeners are ours and
-//!          stand, [`attach`] which routes attach to which of them, [`conflict`] which of two kinds of routes has a host, [`route`],
-//!          [`filter`] and [`target`] what their rules mean; [`serve`] puts the rules of one host on one port together, with those of
-//!          Ingresses; [`sessions`] decides who has what is no request. The records are those of Ingresses: rules, policies, backends.
+//! Shape:   [`build`] makes everything, [`edit`] what routes touch that changed alone. [`gateways`] says which [`listeners`] are
+//!          ours and stand, [`routes`] what each route attaches to and what its rules mean. Of [`servers`], [`conflict`] says
+//!          which of two kinds of routes has a host; [`serve`] puts the rules of one host on one port together, with those of
+//!          Ingresses; [`servers::sessions`] decides who has what is no request. The records are those of Ingresses: rules,
+//!          policies, backends.
 //! Order:   of two rules with the same path and the same conditions the older object's is served, then the first by namespace
 //!          and name; this also holds between a route and an Ingress. Both are told.
 //! Tenancy: a route that no listener allows adds nothing, and neither does one whose host belongs to a more specific listener.
@@ -11,19 +12,12 @@
 //! Source:  Gateway API v1.7. Rejected: rules of all ports in one server, since a host may differ from port to port.
 
 mod claims;
-mod conflict;
 mod edit;
 mod gateways;
 mod listeners;
-mod memo;
-mod merge;
-mod rank;
 mod review;
 mod routes;
-mod serve;
-mod served;
-mod sessions;
-mod spots;
+mod servers;
 mod status;
 pub mod work;
 
@@ -37,8 +31,6 @@ pub use listeners::left::Left;
 pub use listeners::opened::HeldPorts;
 pub use listeners::protocol::Protocol;
 pub use listeners::state::Home;
-pub use memo::Memo;
-pub use rank::{Rank, excludes};
 pub use review::{Admitted, NewListeners, OfSet, OwnListeners, RouteHosts, Standing};
 pub use routes::attach::gateway_of;
 pub use routes::grants::is_of_gateways;
@@ -46,7 +38,9 @@ pub use routes::policies::references as references_of_policy;
 pub use routes::route::{Asked, asked};
 pub use routes::target::{is_watched, protocol_of};
 pub use routes::tls_policy::{authorities_of, count_authorities, count_certificates, services};
-pub use serve::{Merged, Site};
+pub use servers::memo::Memo;
+pub use servers::rank::{Rank, excludes};
+pub use servers::serve::{Merged, Site};
 pub use status::notes;
 
 use crate::Options;
@@ -56,7 +50,6 @@ use crate::backend_ref::BackendRef;
 use crate::host::owner::GatewayClaim;
 use gateways::{frontend, identity};
 use listeners::{isolation, state};
-use memo::KnownRoute;
 use oxigress_core::model::policy::{Policies, PolicyId};
 use oxigress_core::model::{
     BackendId, Bundle, BundleId, CertificateId, HostPattern, ListenerHost, Server, SessionPlace,
@@ -74,7 +67,9 @@ use routes::policies::{Named, RoutePolicies};
 use routes::route::{CompiledRoute, Patterns};
 use routes::tls_policy::TlsPolicies;
 use routes::{attach, route};
-use sessions::SessionHolders;
+use servers::memo::KnownRoute;
+use servers::sessions::SessionHolders;
+use servers::{conflict, serve, spots};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -3,9 +3,9 @@
 use super::gateways::listener_set;
 use super::listeners::isolation;
 use super::listeners::state::{GatewayState, Gateways};
-use super::memo::{Memo, NamedHosts, Totals};
 use super::routes::attach::{self, Attached, Attachment};
 use super::routes::room::{Room, Taken};
+use super::servers::memo::{Memo, NamedHosts, Totals};
 use super::{Built, gateways};
 use crate::Options;
 use crate::age::Age;

@@ -8,13 +8,14 @@
 
 use super::listeners::isolation;
 use super::listeners::state::{GatewayState, Gateways};
-use super::memo::{KnownRoute, Memo, Share, Totals};
 use super::routes::attach::Attachment;
 use super::routes::policies::{Ask, Named};
 use super::routes::tls_policy::TlsPolicies;
-use super::serve::{Merged, Serving, Site};
+use super::servers::memo::{KnownRoute, Memo, Share, Totals};
+use super::servers::serve::{Merged, Serving, Site};
+use super::servers::spots;
 use super::work::{self, Step};
-use super::{Built, RouteBackend, gateways, known_or_read, put_route_status, read_tls, spots};
+use super::{Built, RouteBackend, gateways, known_or_read, put_route_status, read_tls};
 use oxigress_core::model::{BackendId, HostPattern, ListenerHost};
 use oxigress_core::patterns::Allowance;
 use oxigress_objects::gateway::Route;

@@ -51,7 +51,8 @@ pub struct CompiledRoute {
     pub expressions: BTreeSet<String>,
     /// What they took.
     pub charge: Charge,
-    /// Each match of each rule, in their order; empty again once they are served ([`crate::gateway::memo::KnownRoute::served_at`]).
+    /// Each match of each rule, in their order; empty again once they are served: see
+    /// [`crate::gateway::servers::memo::KnownRoute::served_at`].
     pub rules: Vec<CompiledRule>,
     /// Whether there are or were rules.
     pub has_rules: bool,

@@ -3,7 +3,7 @@
 
 use crate::age::Age;
 use crate::gateway::listeners::host::levels;
-use crate::gateway::rank;
+use crate::gateway::servers::rank;
 use oxigress_core::model::{HostPattern, SessionPlace, SessionRoute, StreamPort};
 use oxigress_objects::Kind;
 use std::collections::BTreeMap;

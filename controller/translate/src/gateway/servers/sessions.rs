@@ -13,18 +13,18 @@ mod kept;
 pub use holders::SessionHolders;
 
 use super::conflict::RefusedHosts;
-use super::listeners::host::specificity;
-use super::listeners::isolation::Listeners;
-use super::listeners::protocol::Protocol;
-use super::listeners::state::{GatewayState, Gateways, ListenerState, is_of_https};
 use super::memo::{KnownDecrypted, KnownRoute, ParentsOfHost};
 use super::merge::{self, Place};
 use super::rank::{self, Age, Rank};
-use super::routes::room::Room;
 use super::served::{self, Decrypted};
 use super::spots::Spot;
-use super::{Beside, Built};
 use crate::Options;
+use crate::gateway::listeners::host::specificity;
+use crate::gateway::listeners::isolation::Listeners;
+use crate::gateway::listeners::protocol::Protocol;
+use crate::gateway::listeners::state::{GatewayState, Gateways, ListenerState, is_of_https};
+use crate::gateway::routes::room::Room;
+use crate::gateway::{Beside, Built};
 use oxigress_core::model::policy::{Policies, PolicyId};
 use oxigress_core::model::{
     HostPattern, ListenerHost, SessionPlace, SessionRoute, SessionTarget, SessionWay,

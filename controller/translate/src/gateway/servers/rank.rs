@@ -4,9 +4,9 @@
 //! match. Within a host the router asks for the path first: so a rule of a less specific name is left out where one of a more
 //! specific name has all its requests, and where it has some of them, by a header, it gets that path too.
 
-use super::listeners::host::specificity;
-use super::routes::room::Room;
 use super::served::{Candidate, Served};
+use crate::gateway::listeners::host::specificity;
+use crate::gateway::routes::room::Room;
 use oxigress_core::model::{HostPattern, PathPattern, Selection, ValueMatch, ValuePattern};
 use oxigress_objects::verdict::Note;
 use oxigress_objects::{Key, Kind, ObjectRef};

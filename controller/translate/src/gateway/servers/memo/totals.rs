@@ -5,10 +5,10 @@
 
 use crate::gateway::listeners::left::Left;
 use crate::gateway::listeners::state::Gateways;
-use crate::gateway::rank::Rank;
 use crate::gateway::routes::attach::{self, Attachment};
 use crate::gateway::routes::room::{Room, Taken};
 use crate::gateway::routes::route;
+use crate::gateway::servers::rank::Rank;
 use oxigress_core::model::{HostPattern, ListenerHost};
 use oxigress_core::patterns::Allowance;
 use oxigress_objects::{Key, Name, ObjectRef};

@@ -1,9 +1,9 @@
 //! Hosts, as they were last put together.
 
 use super::{Share, SharedSpot};
-use crate::gateway::rank::{Age, ByAge, Rank, Ranked};
 use crate::gateway::routes::room::{Meeting, Room};
-use crate::gateway::served::Served;
+use crate::gateway::servers::rank::{Age, ByAge, Rank, Ranked};
+use crate::gateway::servers::served::Served;
 use crate::gateway::{Beside, HostOwner, PlaceOwner};
 use oxigress_core::model::policy::{PolicyId, TlsPolicy};
 use oxigress_core::model::{BackendId, ListenerHost, Rule};

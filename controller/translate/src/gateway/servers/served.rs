@@ -1,9 +1,9 @@
 //! The rules of a route as a listener serves them.
 
-use super::listeners::state::ListenerState;
-use super::routes::filter;
-use super::routes::route::{CompiledRoute, CompiledRule, RuleAction, Target};
-use super::work::{self, Step};
+use crate::gateway::listeners::state::ListenerState;
+use crate::gateway::routes::filter;
+use crate::gateway::routes::route::{CompiledRoute, CompiledRule, RuleAction, Target};
+use crate::gateway::work::{self, Step};
 use crate::host::merge::Ids;
 use oxigress_core::model::policy::{Policies, PolicyId};
 use oxigress_core::model::{

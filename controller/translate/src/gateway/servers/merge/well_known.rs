@@ -4,8 +4,8 @@
 //! that no other path takes: so the rules that the owner would have as the root stand at [`WELL_KNOWN`], too.
 
 use super::{Merge, Owner, Place, Winner};
-use crate::gateway::rank::Age;
-use crate::gateway::served::Candidate;
+use crate::gateway::servers::rank::Age;
+use crate::gateway::servers::served::Candidate;
 use crate::host::merge::open_well_known;
 use oxigress_core::model::{MAX_RULES, PathPattern, Policy, Rule, Selection, WELL_KNOWN};
 use oxigress_objects::{Key, Kind};

@@ -11,7 +11,7 @@ use super::yields;
 use crate::gateway::listeners::host::{Wildcards, is_wide};
 use crate::gateway::listeners::isolation::Listeners;
 use crate::gateway::listeners::state::seen_port;
-use crate::gateway::rank::Age;
+use crate::gateway::servers::rank::Age;
 use crate::gateway::{Beside, Built};
 use crate::{HostOwnership, Options};
 use oxigress_core::model::{

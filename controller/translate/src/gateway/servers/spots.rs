@@ -1,8 +1,8 @@
 //! Where routes are served: each host of each listener to which they are attached.
 
-use super::listeners::isolation::Listeners;
-use super::listeners::state::{GatewayState, Gateways, ListenerState};
-use super::routes::attach::Attachment;
+use crate::gateway::listeners::isolation::Listeners;
+use crate::gateway::listeners::state::{GatewayState, Gateways, ListenerState};
+use crate::gateway::routes::attach::Attachment;
 use oxigress_core::model::{HostPattern, ListenerHost};
 use std::net::IpAddr;
 

@@ -1,20 +1,20 @@
 //! What is served where: the rules of one host on one port, those of routes by age, with those of the host's Ingresses.
 
 use super::conflict::{self, RefusedHosts};
-use super::listeners::host::{Wildcards, specificity};
-use super::listeners::isolation::Listeners;
-use super::listeners::state::{GatewayState, Gateways, ListenerState};
 use super::memo::{
     HostInput, HttpsListener, KnownHost, KnownRoute, Memo, Outcome, Refused, SharedSpot, Totals,
 };
 use super::merge::{self, Place};
 use super::rank::{self, Flat, Ranked};
-use super::routes::attach::Attachment;
 use super::sessions::Sessions;
 use super::spots::{Spot, spots};
-use super::work::{self, Step};
-use super::{Beside, Built, PlaceOwner, Shown};
 use crate::Options;
+use crate::gateway::listeners::host::{Wildcards, specificity};
+use crate::gateway::listeners::isolation::Listeners;
+use crate::gateway::listeners::state::{GatewayState, Gateways, ListenerState};
+use crate::gateway::routes::attach::Attachment;
+use crate::gateway::work::{self, Step};
+use crate::gateway::{Beside, Built, PlaceOwner, Shown};
 use crate::host::certificate;
 use crate::host::owner::HostOwnership;
 use oxigress_core::model::policy::{Policies, PolicyId, TlsPolicy};

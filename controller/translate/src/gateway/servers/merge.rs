@@ -2,11 +2,11 @@
 
 mod well_known;
 
-use super::listeners::state::seen_port;
 use super::memo::{Outcome, ParentsOfHost};
 use super::rank::{self, Age, Ranked};
 use super::served::Candidate;
-use super::{Beside, HostOwner, PlaceOwner};
+use crate::gateway::listeners::state::seen_port;
+use crate::gateway::{Beside, HostOwner, PlaceOwner};
 use crate::host::guests::Shares;
 use crate::host::owner::{self, HostOwnership};
 use crate::{Options, age};

@@ -2,9 +2,9 @@
 
 use super::Share;
 use crate::gateway::listeners::state::ListenerState;
-use crate::gateway::rank::Age;
 use crate::gateway::routes::route::{Asked, CompiledRoute};
-use crate::gateway::served::{self, Decrypted, Served};
+use crate::gateway::servers::rank::Age;
+use crate::gateway::servers::served::{self, Decrypted, Served};
 use crate::gateway::work::{self, Step};
 use oxigress_core::model::BackendId;
 use oxigress_objects::gateway::Route;

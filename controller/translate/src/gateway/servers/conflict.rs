@@ -10,16 +10,16 @@
 //!          one wherever names overlap. An old route without host names would keep all of the other kind from a listener, those
 //!          of other namespaces and of more specific hosts too.
 
-use super::Beside;
-use super::listeners::host::specificity;
-use super::listeners::isolation::Listeners;
-use super::listeners::state::Gateways;
 use super::memo::{ParentsOfHost, Refused};
 use super::merge::{self, Place, Sides};
 use super::rank::{self, Age, Ranked};
-use super::routes::attach::Attachment;
 use super::spots::spots;
 use crate::Options;
+use crate::gateway::Beside;
+use crate::gateway::listeners::host::specificity;
+use crate::gateway::listeners::isolation::Listeners;
+use crate::gateway::listeners::state::Gateways;
+use crate::gateway::routes::attach::Attachment;
 use oxigress_core::model::ListenerHost;
 use oxigress_objects::gateway_status::Condition;
 use oxigress_objects::verdict::Note;
