@@ -1,80 +1,55 @@
 //! The Gateway API to servers of listeners, and to what is said about each object.
 //!
-//! Shape:   [`build`] makes everything, [`edit`] what routes touch that changed alone. [`gateways`] says which listeners are ours and
-//!          stand, [`attach`] which routes attach to which of them, [`conflict`] which of two kinds of routes has a host, [`route`],
-//!          [`filter`] and [`target`] what their rules mean; [`serve`] puts the rules of one host on one port together, with those of
-//!          Ingresses; [`sessions`] decides who has what is no request. The records are those of Ingresses: rules, policies, backends.
+//! Shape:   [`build`] makes everything, [`edit`] what routes touch that changed alone. [`gateways`] says which [`listeners`] are
+//!          ours and stand, [`routes`] what each route attaches to and what its rules mean. Of [`servers`], [`conflict`] says
+//!          which of two kinds of routes has a host; [`serve`] puts the rules of one host on one port together, with those of
+//!          Ingresses; [`servers::sessions`] decides who has what is no request. The records are those of Ingresses: rules,
+//!          policies, backends.
 //! Order:   of two rules with the same path and the same conditions the older object's is served, then the first by namespace
 //!          and name; this also holds between a route and an Ingress. Both are told.
 //! Tenancy: a route that no listener allows adds nothing, and neither does one whose host belongs to a more specific listener.
 //! Errors:  none; what is wrong becomes a condition of the object, and everything else is served.
 //! Source:  Gateway API v1.7. Rejected: rules of all ports in one server, since a host may differ from port to port.
 
-mod address;
-mod attach;
-mod charge;
 mod claims;
-mod conflict;
 mod edit;
-mod filter;
-mod frontend;
 mod gateways;
-mod grants;
-mod host;
-mod identity;
-mod isolation;
-mod left;
-mod listener;
-mod listener_set;
-mod memo;
-mod merge;
-mod opened;
-mod policies;
-mod ports;
-mod protocol;
-mod rank;
+mod listeners;
 mod review;
-mod room;
-mod route;
-mod serve;
-mod served;
-mod sessions;
-mod spots;
-mod state;
+mod routes;
+mod servers;
 mod status;
-mod target;
-mod tls_policy;
 pub mod work;
 
-pub use attach::gateway_of;
 pub use claims::{Claims, claims, edited as edited_claims};
 pub use edit::{Edited, edit};
-pub use frontend::authorities_of as authorities_of_clients;
+pub use gateways::frontend::authorities_of as authorities_of_clients;
+pub use gateways::listener::MAX_LISTENERS;
 pub use gateways::{authorities, is_ours, references_of, with_listeners};
-pub use grants::is_of_gateways;
-pub use host::{covers, intersection, is_wide, specificity};
-pub use left::Left;
-pub use listener::MAX_LISTENERS;
-pub use memo::Memo;
-pub use opened::HeldPorts;
-pub use policies::references as references_of_policy;
-pub use protocol::Protocol;
-pub use rank::{Rank, excludes};
+pub use listeners::host::{covers, intersection, is_wide, specificity};
+pub use listeners::left::Left;
+pub use listeners::opened::HeldPorts;
+pub use listeners::protocol::Protocol;
+pub use listeners::state::Home;
 pub use review::{Admitted, NewListeners, OfSet, OwnListeners, RouteHosts, Standing};
-pub use route::{Asked, asked};
-pub use serve::{Merged, Site};
-pub use state::Home;
+pub use routes::attach::gateway_of;
+pub use routes::grants::is_of_gateways;
+pub use routes::policies::references as references_of_policy;
+pub use routes::route::{Asked, asked};
+pub use routes::target::{is_watched, protocol_of};
+pub use routes::tls_policy::{authorities_of, count_authorities, count_certificates, services};
+pub use servers::memo::Memo;
+pub use servers::rank::{Rank, excludes};
+pub use servers::serve::{Merged, Site};
 pub use status::notes;
-pub use target::{is_watched, protocol_of};
-pub use tls_policy::{authorities_of, count_authorities, count_certificates, services};
 
 use crate::Options;
 use crate::age::Age;
 use crate::annotation::balancing::Balancing;
 use crate::backend_ref::BackendRef;
 use crate::host::owner::GatewayClaim;
-use attach::{Attached, Attachment};
-use memo::KnownRoute;
+use gateways::{frontend, identity};
+use listeners::{isolation, state};
 use oxigress_core::model::policy::{Policies, PolicyId};
 use oxigress_core::model::{
     BackendId, Bundle, BundleId, CertificateId, HostPattern, ListenerHost, Server, SessionPlace,
@@ -87,13 +62,17 @@ use oxigress_objects::verdict::Note;
 use oxigress_objects::{Key, Kind, ObjectRef, World};
 use oxigress_settings::Settings;
 use oxigress_settings::conf_input::Listener;
-use policies::{Named, RoutePolicies};
-use route::{CompiledRoute, Patterns};
-use sessions::SessionHolders;
+use routes::attach::{Attached, Attachment};
+use routes::policies::{Named, RoutePolicies};
+use routes::route::{CompiledRoute, Patterns};
+use routes::tls_policy::TlsPolicies;
+use routes::{attach, route};
+use servers::memo::KnownRoute;
+use servers::sessions::SessionHolders;
+use servers::{conflict, serve, spots};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
-use tls_policy::TlsPolicies;
 
 /// What the Gateway API comes to.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -1,10 +1,12 @@
 //! Which hosts objects of the Gateway API name: whose a host is follows from the oldest of them.
 
-use super::attach::{self, Attached, Attachment};
-use super::memo::{Memo, NamedHosts, Totals};
-use super::room::{Room, Taken};
-use super::state::{GatewayState, Gateways};
-use super::{Built, gateways, isolation, listener_set};
+use super::gateways::listener_set;
+use super::listeners::isolation;
+use super::listeners::state::{GatewayState, Gateways};
+use super::routes::attach::{self, Attached, Attachment};
+use super::routes::room::{Room, Taken};
+use super::servers::memo::{Memo, NamedHosts, Totals};
+use super::{Built, gateways};
 use crate::Options;
 use crate::age::Age;
 use crate::host::owner::GatewayClaim;

@@ -6,16 +6,16 @@
 //!          have. So it is where a Policy is named by a first route or no more by any, where other Gateways serve a Service that a
 //!          BackendTLSPolicy is about, since its status names them, and where hosts with sessions are touched.
 
-use super::attach::Attachment;
-use super::memo::{KnownRoute, Memo, Share, Totals};
-use super::policies::{Ask, Named};
-use super::serve::{Merged, Serving, Site};
-use super::state::{GatewayState, Gateways};
-use super::tls_policy::TlsPolicies;
+use super::listeners::isolation;
+use super::listeners::state::{GatewayState, Gateways};
+use super::routes::attach::Attachment;
+use super::routes::policies::{Ask, Named};
+use super::routes::tls_policy::TlsPolicies;
+use super::servers::memo::{KnownRoute, Memo, Share, Totals};
+use super::servers::serve::{Merged, Serving, Site};
+use super::servers::spots;
 use super::work::{self, Step};
-use super::{
-    Built, RouteBackend, gateways, isolation, known_or_read, put_route_status, read_tls, spots,
-};
+use super::{Built, RouteBackend, gateways, known_or_read, put_route_status, read_tls};
 use oxigress_core::model::{BackendId, HostPattern, ListenerHost};
 use oxigress_core::patterns::Allowance;
 use oxigress_objects::gateway::Route;

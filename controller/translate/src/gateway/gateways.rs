@@ -1,18 +1,25 @@
-//! GatewayClasses and Gateways of ours, and their listeners; [`super::listener_set`] adds those of ListenerSets.
+//! GatewayClasses and Gateways of ours, and their listeners; [`listener_set`] adds those of ListenerSets.
 //!
 //! All Gateways are served by one nginx: listeners of several Gateways on one port and host are one, whose routes come after each
 //! other by age, unless the Gateways have addresses of their own.
 
-use super::address::{self, Place, Refusal};
-use super::left::Left;
-use super::listener::{Counts, listener_status, read, shown};
-use super::protocol::Protocol;
-use super::state::{GatewayState, Gateways, Home};
+pub(super) mod frontend;
+pub(super) mod identity;
+pub(super) mod listener;
+pub(super) mod listener_set;
+
+use super::Built;
+use super::listeners::address::{self, Place, Refusal};
+use super::listeners::left::Left;
+use super::listeners::ports;
+use super::listeners::protocol::Protocol;
+use super::listeners::state::{GatewayState, Gateways, Home};
+use super::routes::target::is_watched;
+use super::routes::tls_policy;
 use super::status::{self, accepted, programmed};
-use super::target::is_watched;
 use super::work::{self, Step};
-use super::{Built, frontend, identity, listener_set, ports, tls_policy};
 use crate::Options;
+use listener::{Counts, listener_status, read, shown};
 use oxigress_core::model::StreamPort;
 use oxigress_objects::gateway::{GatewayObjects, Listener, Objects};
 use oxigress_objects::gateway_status::{Condition, Content};

@@ -1,13 +1,16 @@
 //! Which hosts routes would have, for reviews of objects that are about to be stored.
 
 use super::claims::named;
-use super::isolation::Listeners;
-use super::left::Left;
-use super::protocol::Protocol;
-use super::room::Room;
-use super::route::{Asked, asked};
-use super::state::{GatewayState, Gateways, Home, ListenerState};
-use super::{Built, Rank, attach, gateways, intersection, listener, specificity, spots};
+use super::gateways::listener;
+use super::listeners::isolation::Listeners;
+use super::listeners::left::Left;
+use super::listeners::protocol::Protocol;
+use super::listeners::state::{GatewayState, Gateways, Home, ListenerState};
+use super::routes::attach;
+use super::routes::room::Room;
+use super::routes::route::{Asked, asked};
+use super::servers::spots;
+use super::{Built, Rank, gateways, intersection, specificity};
 use crate::Options;
 use oxigress_core::model::{HostPattern, ListenerHost, SessionPlace};
 use oxigress_objects::gateway::{HttpRouteRule, Listener, ListenerSet, ParentRef, Route};
