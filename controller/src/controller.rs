@@ -434,7 +434,9 @@ impl Controller {
     fn update(&mut self, changed: &Changed) {
         self.translate(changed);
         let work = self.translator.take_endpoint_work();
-        self.pace.spend(work, self.has_all, Instant::now().into_std());
+        let now = Instant::now().into_std();
+        self.pace.spend(work, self.has_all, now);
+        self.pace.spend_build(self.translator.take_build_work(), self.has_all, now);
         self.telemetry.apply(self.translator.exporter());
         let Some(names) = self.translator.take_external_names() else { return };
         self.world.retain_answers(|name| names.contains_key(name));

@@ -25,7 +25,7 @@ pub use claims::{Claims, claims, edited as edited_claims};
 pub use edit::{Edited, edit};
 pub use gateways::frontend::authorities_of as authorities_of_clients;
 pub use gateways::listener::MAX_LISTENERS;
-pub use gateways::{authorities, is_ours, references_of, with_listeners};
+pub use gateways::{authorities_of_ours, is_ours, references_of, with_listeners};
 pub use listeners::host::{covers, intersection, is_wide, specificity};
 pub use listeners::left::Left;
 pub use listeners::opened::HeldPorts;
@@ -37,7 +37,9 @@ pub use routes::grants::is_of_gateways;
 pub use routes::policies::references as references_of_policy;
 pub use routes::route::{Asked, asked};
 pub use routes::target::{is_watched, protocol_of};
-pub use routes::tls_policy::{authorities_of, count_authorities, count_certificates, services};
+pub use routes::tls_policy::{
+    authorities_of, count_authorities, count_certificates, naming as policies_with, services,
+};
 pub use servers::memo::Memo;
 pub use servers::rank::{Rank, excludes};
 pub use servers::serve::{Merged, Site};

@@ -25,6 +25,7 @@ use crate::patterns::budget;
 #[cfg(test)]
 pub use named::take_hosts_read;
 pub use named::{Named, created, hosts_of};
+use oxigress_core::model::HostPattern;
 use oxigress_objects::bucket::{Bucket, Rate};
 use oxigress_objects::{Kind, Name, Object, ObjectRef, Seen};
 use price::{ANY, Price, Prices};
@@ -116,7 +117,7 @@ impl Pace {
             let due_at = self.share(&payer, now).due_at;
             self.by_time.insert((due_at, payer.clone()));
         }
-        self.note_hosts(&payer, &change, prices);
+        self.note_hosts(&payer, &change, prices, now);
         if self.share(&payer, now).put(change) {
             self.news.insert(id, true);
             self.waiting += 1;
@@ -152,8 +153,24 @@ impl Pace {
     /// Takes what reading endpoints has taken from the shares of the namespaces of their Services, but at the start, which is
     /// nobody's doing.
     pub fn spend(&mut self, work: BTreeMap<Name, u64>, is_change: bool, now: Instant) {
+        self.owe(work, true, is_change, now);
+    }
+
+    /// Takes what building everything of the Gateway API has taken from the shares of those who had it built: once, however many
+    /// changes it was for. No change is kept from being built for that, but later ones of the same namespaces wait sooner.
+    pub fn spend_build(&mut self, work: BTreeMap<Name, u64>, is_change: bool, now: Instant) {
+        self.owe(work, false, is_change, now);
+    }
+
+    fn owe(
+        &mut self,
+        work: BTreeMap<Name, u64>,
+        is_for_endpoints: bool,
+        is_change: bool,
+        now: Instant,
+    ) {
         for (namespace, amount) in work.into_iter().filter(|_| is_change) {
-            let payer = Payer { namespace, is_for_endpoints: true };
+            let payer = Payer { namespace, is_for_endpoints };
             self.share(&payer, now).bucket.owe(amount, now);
         }
         self.sweep(now);
@@ -278,14 +295,21 @@ impl Pace {
     }
 
     /// Takes note of the hosts of a change that is to wait, unless one of the same object that waits already writes the same.
-    fn note_hosts(&mut self, payer: &Payer, change: &Change, prices: &Prices<'_>) {
+    fn note_hosts(&mut self, payer: &Payer, change: &Change, prices: &Prices<'_>, now: Instant) {
         let (id, new) = (&change.id, change.object.as_ref());
         let old = self.shares.get(payer).and_then(|share| share.waiting(id)?.object.as_ref());
         if old.zip(new).is_some_and(|(old, new)| named::write_same(prices.prefix(), old, new)) {
             return;
         }
-        let hosts = hosts_of(prices.translator, prices.world, (id, new));
+        let mut hosts = hosts_of(prices.translator, prices.world, (id, new));
+        // Their reading is paid by who has it done again and again.
+        let price = price::NAME.saturating_mul(hosts.len() as u64);
+        if id.kind != Kind::ListenerSet {
+            let is_of_others = |host: &HostPattern| prices.translator.is_of_others(id, host);
+            hosts.retain(|host| self.named.names(id, host) || !is_of_others(host));
+        }
         self.named.set(id, new.and_then(created).unwrap_or_default(), hosts);
+        self.share(payer, now).bucket.owe(price, now);
     }
 
     fn forget(&mut self, payer: &Payer, id: &ObjectRef) {

@@ -4,6 +4,18 @@ use oxigress_objects::small::{SmallSet, compact};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+#[cfg(test)]
+thread_local! {
+    /// How often something on the right was compared.
+    static COMPARED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+/// How often something was compared to tell whether it is related.
+#[cfg(test)]
+pub fn compared() -> usize {
+    COMPARED.get()
+}
+
 /// Many to many. What stands on the right is stored once, whichever side it is read from.
 #[derive(Clone, Debug)]
 pub struct Relation<L, R> {
@@ -70,6 +82,17 @@ impl<L: Ord + Clone, R: Ord> Relation<L, R> {
     /// What `left` is related to.
     pub fn of(&self, left: &L) -> impl Iterator<Item = &R> {
         self.forward.get(left).into_iter().flatten().map(AsRef::as_ref)
+    }
+
+    /// Whether these are related.
+    pub fn relates(&self, left: &L, right: &R) -> bool {
+        let compare = |other: &Arc<R>| {
+            #[cfg(test)]
+            COMPARED.set(COMPARED.get() + 1);
+            (**other).cmp(right)
+        };
+        let found = |all: &Box<[Arc<R>]>| all.binary_search_by(compare).is_ok();
+        self.forward.get(left).is_some_and(found)
     }
 
     /// Whether anything is related to `right`.

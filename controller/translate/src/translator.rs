@@ -12,6 +12,7 @@ mod stock;
 mod streams;
 mod touched;
 pub mod withheld;
+mod written;
 
 use crate::age::Age;
 use crate::age::stock::Stock;
@@ -95,6 +96,8 @@ pub struct Translator {
     pub(crate) default_backend: Option<BackendRef>,
     /// What reading endpoints has taken, in nanoseconds, by the namespace that pays for it.
     pub(crate) endpoint_work: BTreeMap<Name, u64>,
+    /// What building everything of the Gateway API has taken, by the namespace that had it built.
+    build_work: BTreeMap<Name, u64>,
     /// How many endpoints the backends of each namespace have.
     pub(crate) room: Room,
     pub(crate) secrets: Relation<HostPattern, Key>,
@@ -125,6 +128,8 @@ pub struct Translator {
     /// Routes, ListenerSets that are stored and not in force, and other names of the hosts of Ingresses of ours, with the hosts that
     /// are written in them: whether they have these or not.
     pub(crate) written: Named,
+    /// What of these was read in this update, with the time of creation of each.
+    writing: BTreeMap<ObjectRef, (i64, BTreeSet<HostPattern>)>,
     pub(crate) rules: rules::RuleIndex,
     /// The hosts that routes and listeners of Gateways name.
     pub(crate) gateway_claims: BTreeMap<HostPattern, GatewayClaim>,
@@ -171,6 +176,7 @@ impl Translator {
             backend_specs: BTreeMap::new(),
             default_backend: None,
             endpoint_work: BTreeMap::new(),
+            build_work: BTreeMap::new(),
             room: Room::default(),
             secrets: Relation::default(),
             names: Relation::default(),
@@ -187,6 +193,7 @@ impl Translator {
             route_parents: Relation::default(),
             unplaced: BTreeSet::new(),
             written: Named::default(),
+            writing: BTreeMap::new(),
             rules: rules::RuleIndex::default(),
             gateway_claims: BTreeMap::new(),
             hosts_of_sets: BTreeMap::new(),
@@ -299,6 +306,7 @@ impl Translator {
         }
         let certified = self.build_gateways(world, changed, is_new_settings, &hosts, &mut backends);
         self.note_grants(world, changed);
+        self.note_written(world, changed);
         hosts.extend(certified);
         self.add_hosts_below(&mut hosts);
 
@@ -415,7 +423,7 @@ impl Translator {
         self.notes.set(Part::Ingress(key.clone()), notes);
         self.referred.set(key, parsed.referred);
         let created = world.ingresses.get(key).map_or(0, |ingress| ingress.created);
-        self.written.set(&object, created, parsed.other_names);
+        self.writing.insert(object, (created, parsed.other_names));
         self.offer_bundles(BundleSource::Ingress(key.clone()), parsed.bundles);
         if self.acceptances.get(key) != parsed.acceptance.as_ref() {
             match parsed.acceptance {

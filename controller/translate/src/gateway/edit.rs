@@ -284,8 +284,12 @@ impl Editing<'_, '_, '_> {
             self.memo.hosts.put(at.clone(), known);
             self.edited.hosts.insert(at.clone(), Some(merged));
         }
-        let mut told = self.told.iter().map(|id| &id.key.namespace);
-        (!told.any(|name| self.serving.totals.is_ordered(name))).then_some(())
+        // Whose rules are known has its status from them, in whatever order routes are read.
+        let routes = &self.site.world.gateway_api.routes;
+        let mut unknown =
+            self.told.iter().filter(|id| routes.contains_key(*id) && self.memo.known(id).is_none());
+        let is_ordered = |id: &ObjectRef| self.serving.totals.is_ordered(&id.key.namespace);
+        (!unknown.any(is_ordered)).then_some(())
     }
 
     /// Notes which routes lead to the backends that they have named, or name now. What was built before is changed: so nothing is

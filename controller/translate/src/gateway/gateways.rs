@@ -53,14 +53,10 @@ pub fn classes(options: &Options, objects: &GatewayObjects, built: &mut Built) -
     ours
 }
 
-/// The ConfigMaps that hold authorities.
-pub fn authorities(options: &Options, objects: &GatewayObjects) -> BTreeSet<ObjectRef> {
-    let policies = objects.tls_policies.iter();
-    let of_policies = policies.filter_map(|(key, policy)| tls_policy::authorities_of(key, policy));
+/// The ConfigMaps that Gateways of ours name for their clients' authorities.
+pub fn authorities_of_ours(options: &Options, objects: &GatewayObjects) -> BTreeSet<ObjectRef> {
     let gateways = objects.gateways.iter().filter(|(key, _)| is_ours(options, objects, key));
-    let of_clients =
-        gateways.flat_map(|(key, gateway)| frontend::authorities_of(objects, key, gateway));
-    of_policies.chain(of_clients).collect()
+    gateways.flat_map(|(key, gateway)| frontend::authorities_of(objects, key, gateway)).collect()
 }
 
 /// The Secrets and ConfigMaps of one object; of a Gateway or a ListenerSet of others none.

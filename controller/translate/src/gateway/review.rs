@@ -16,6 +16,7 @@ use oxigress_core::model::{HostPattern, ListenerHost, SessionPlace};
 use oxigress_objects::gateway::{HttpRouteRule, Listener, ListenerSet, ParentRef, Route};
 use oxigress_objects::{Key, Kind, Name, ObjectRef, World};
 use std::borrow::Cow;
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::iter;
 use std::net::IpAddr;
@@ -86,6 +87,8 @@ pub struct Standing<'w> {
     options: &'w Options,
     gateways: Gateways<'w>,
     listeners: Listeners,
+    /// Those that stand in Gateways themselves, once somebody asked for them.
+    of_gateways: OnceCell<Listeners>,
 }
 
 impl<'w> Standing<'w> {
@@ -96,12 +99,12 @@ impl<'w> Standing<'w> {
         let classes = gateways::classes(options, &world.gateway_api, &mut scratch);
         let gateways = gateways::gateways(world, options, &classes, known, &mut scratch);
         let listeners = Listeners::of(&gateways);
-        Standing { world, options, gateways, listeners }
+        Standing { world, options, gateways, listeners, of_gateways: OnceCell::new() }
     }
 
     /// The hosts that a route would have, whether or not it is in the world.
     pub fn hosts_of(&mut self, id: &ObjectRef, route: &Route) -> RouteHosts {
-        let Standing { world, options, gateways, listeners } = self;
+        let Standing { world, options, gateways, listeners, .. } = self;
         let attached = attach::attach(world, options, id, route, gateways, &mut Room::default());
         let default = HostPattern::default_host();
         let mut named = named(&attached, gateways, listeners);
@@ -127,10 +130,10 @@ impl<'w> Standing<'w> {
     /// Whether a listener of a Gateway would take a route for a host that it names: those of ListenerSets, to which the host may
     /// come there, may go unasked.
     pub fn may_have(&mut self, id: &ObjectRef, route: &Route, host: &HostPattern) -> bool {
-        let Standing { world, options, gateways, .. } = self;
+        let Standing { world, options, gateways, of_gateways, .. } = self;
         let attached = attach::attach(world, options, id, route, gateways, &mut Room::default());
-        let listeners = Listeners::of_gateways(gateways);
-        named(&attached, gateways, &listeners).contains(host)
+        let listeners = of_gateways.get_or_init(|| Listeners::of_gateways(gateways));
+        named(&attached, gateways, listeners).contains(host)
     }
 
     /// The hosts that a route would have beside these by listeners that do not serve it now: what is in their way may be removed,

@@ -61,7 +61,7 @@ impl Named {
     /// Whether this object names a host.
     pub fn names(&self, id: &ObjectRef, host: &HostPattern) -> bool {
         let made = self.created.get(id);
-        made.is_some_and(|made| self.hosts.of(&Entry::of(id, *made)).any(|of| of == host))
+        made.is_some_and(|made| self.hosts.relates(&Entry::of(id, *made), host))
     }
 
     /// Whether an object names a host.

@@ -20,6 +20,7 @@ mod gateways;
 mod removals;
 
 use crate::Translator;
+use crate::gateway;
 use crate::gateway::{count_certificates, is_of_gateways};
 use crate::ingress::class;
 use crate::patterns::{Meaning, budget};
@@ -38,6 +39,8 @@ pub(super) const ANY: u64 = 1;
 const ENDPOINT: u64 = 5_000;
 /// What a point of a ring costs.
 const RING_POINT: u64 = 300;
+/// What reading the name of a host costs, of an object that waits.
+pub(super) const NAME: u64 = 2_000;
 /// What reading a certificate costs.
 const CERTIFICATE: u64 = 125_000;
 /// What reading a byte of revocation lists costs.
@@ -59,7 +62,7 @@ const PLACE: u64 = 200;
 /// What it costs that a route names an object as its parent whose routes are looked at.
 const NAMED: u64 = 500;
 /// What a route costs where everything is built again, and nothing of it has changed.
-const REBUILT: u64 = 40_000;
+pub const REBUILT: u64 = 40_000;
 /// What looking at a listener costs, for the review of a route.
 const LISTENER: u64 = 4_000;
 /// What attaching a route costs beside its places, for the review of a ListenerSet.
@@ -165,7 +168,9 @@ impl<'a> Prices<'a> {
                     || !self.is_without_backends(key)
             }
             Object::ConfigMap(_) => {
-                is_named() || self.policies_with(key).next().is_some() || self.is_of_clients(key)
+                is_named()
+                    || gateway::policies_with(&self.world.gateway_api, key).next().is_some()
+                    || self.is_of_clients(key)
             }
             Object::ClusterTrustBundle(_)
             | Object::GatewayClass(_)

@@ -487,3 +487,14 @@ fn what_is_charged_is_what_it_takes() {
         println!("{what}: charged {:?}, took {took:?}", Duration::from_nanos(price));
     }
 }
+
+#[test]
+fn what_building_everything_takes_is_its_namespace_s_debt() {
+    let mut bench = Bench::new();
+    let at = bench.at(0);
+    bench.pace.spend_build(BTreeMap::from([("a".into(), OF_NAMESPACE.full)]), false, at);
+    assert!(bench.see(&id("a", "one"), one(dear(0)), 0), "at the start nobody pays");
+    bench.pace.spend_build(BTreeMap::from([("a".into(), OF_NAMESPACE.full)]), true, at);
+    assert!(!bench.see(&id("a", "two"), one(dear(0)), 0));
+    assert!(bench.see(&id("b", "other"), one(dear(0)), 0), "another namespace");
+}

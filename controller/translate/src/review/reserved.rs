@@ -10,6 +10,8 @@
 //!          host than are looked at, or cannot pay, they count as if they would take it: a name cannot be hidden behind others,
 //!          and no namespace keeps from others what it has not written.
 //! Order:   who names a host newly comes after all who name it already, whatever the ages of their objects are.
+//! Owned:   what is named while another namespace has the host is not kept: nothing that is not in force keeps more from others
+//!          than it would in force. Who gets the host when its owner is gone may lose it to such an object.
 //! Limit:   paths are not compared. A route without host names, and one with a wildcard, are not looked at; nor are ports and
 //!          listeners without a host of sets that are not in force.
 
@@ -22,7 +24,7 @@ use crate::pace::{Pace, created, hosts_of};
 use crate::{Reviews, Translator};
 use oxigress_core::model::{HostPattern, shorten};
 use oxigress_objects::gateway::{HttpRouteSpec, Listener, ListenerSet, Route};
-use oxigress_objects::{Kind, Name, Object, ObjectRef, World};
+use oxigress_objects::{Key, Kind, Name, Object, ObjectRef, World};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
@@ -33,21 +35,6 @@ const MOST: usize = 16;
 const MOST_ASKED: usize = 256;
 
 impl Translator {
-    /// Takes note of the hosts that these routes name, and ListenerSets that are stored and not in force.
-    pub(crate) fn note_written<'i>(
-        &mut self,
-        world: &World,
-        ids: impl Iterator<Item = &'i ObjectRef>,
-    ) {
-        for id in ids.filter(|id| id.kind.is_route() || id.kind == Kind::ListenerSet) {
-            let is_noted = id.kind.is_route() || world.gateway_api.is_beyond(id);
-            let object = is_noted.then(|| world.object(id)).flatten();
-            let hosts = hosts_of(self, world, (id, object.as_ref()));
-            let made = object.as_ref().and_then(created).unwrap_or_default();
-            self.written.set(id, made, hosts);
-        }
-    }
-
     /// Why an object may not have its hosts yet: one of another namespace names one already that nobody has.
     pub fn reserved(
         &self,
@@ -74,26 +61,40 @@ impl Translator {
         };
         let (own, left) = (own.as_ref(), BTreeMap::new());
         let (parents, asked) = (requests_at(id, &object), BTreeMap::new());
-        let (translator, standing) = (self, None);
-        let mut looked =
-            Looked { translator, world, reviews, now, own, parents, standing, asked, left };
+        let (translator, standing, is_owner) = (self, None, false);
+        let mut looked = Looked {
+            translator,
+            world,
+            reviews,
+            now,
+            own,
+            is_owner,
+            parents,
+            standing,
+            asked,
+            left,
+        };
         let mut hosts = self.newly_named(world, (id, &object));
-        hosts.retain(|host| !pace.names(id, host));
-        let mut named =
-            hosts.iter().filter(|host| self.written.has(host) || pace.has_waiting_for(host));
-        named.find_map(|host| {
-            let (loser, has_owner) = (self.loser(host), self.owner_of(host).is_some());
-            let is_free = loser.is_none();
+        hosts.retain(|host, _| !pace.names(id, host));
+        let mut named = hosts
+            .into_iter()
+            .filter(|(host, _)| self.written.has(host) || pace.has_waiting_for(host));
+        named.find_map(|(host, since)| {
+            let (loser, owner) = (self.loser(&host), self.owner_of(&host));
+            let (is_free, has_owner) = (loser.is_none(), owner.is_some());
+            looked.is_owner = owner.is_some_and(|(owner, _)| owner.namespace == id.key.namespace);
             // Whoever has named the host before a set keeps it.
             let own = loser.map(|(owner, _)| owner);
             let own = own.filter(|owner| owner.key.namespace == id.key.namespace);
-            let age = own.map_or_else(|| age.clone(), |own| own.min(age.clone()));
+            let first = since.map(|created| Age { created, key: id.key.clone() });
+            let age = [own, first].into_iter().flatten().fold(age.clone(), Age::min);
             // A listener leaves its host to who names it, and a set takes one from sets alone.
             let counts = |kind: Kind| match kind {
                 Kind::ListenerSet => id.kind == Kind::ListenerSet,
                 Kind::Gateway => !has_owner,
                 _ => is_free,
             };
+            let host = &host;
             let other = looked.not_in_force(pace, host, &age, counts)?;
             Some(format!(
                 "host {:?} is named by {other} already, which is not served yet: try again when it is served or gone, or use \
@@ -103,26 +104,31 @@ impl Translator {
         })
     }
 
-    /// The hosts that an object names, but those that it names already: nobody is kept from changing it otherwise.
+    /// The hosts that an object names, but those that it names already: nobody is kept from changing it otherwise. At other parents
+    /// a route may have a host for the first time that it named: since when it did so is told beside it, if it was ours.
     fn newly_named(
         &self,
         world: &World,
         (id, object): (&ObjectRef, &Object),
-    ) -> BTreeSet<HostPattern> {
-        let mut hosts = hosts_of(self, world, (id, Some(object)));
+    ) -> BTreeMap<HostPattern, Option<i64>> {
+        let hosts = hosts_of(self, world, (id, Some(object)));
+        let mut hosts: BTreeMap<_, _> = hosts.into_iter().map(|host| (host, None)).collect();
         let stored = world.object(id).filter(|old| {
-            // At other parents it may have a host for the first time that it named.
-            let is_there = match (old, object) {
-                (Object::Route(old), Object::Route(new)) => {
-                    old.spec.parent_refs == new.spec.parent_refs
-                }
-                (old, _) => matches!(old, Object::Ingress(_)),
-            };
-            is_there && created(old) == created(object) && self.may_be_ours(world, id, old)
+            let is_listening = matches!(old, Object::Gateway(_) | Object::ListenerSet(_));
+            !is_listening && created(old) == created(object) && self.may_be_ours(world, id, old)
         });
-        if stored.is_some() {
-            let named = hosts_of(self, world, (id, stored.as_ref()));
-            hosts.retain(|host| !named.contains(host));
+        match (&stored, object) {
+            (Some(Object::Route(old)), Object::Route(new))
+                if old.spec.parent_refs != new.spec.parent_refs =>
+            {
+                let named = hosts.iter_mut().filter(|(host, _)| self.written.names(id, host));
+                named.for_each(|(_, since)| *since = created(object));
+            }
+            (Some(_), _) => {
+                let named = hosts_of(self, world, (id, stored.as_ref()));
+                hosts.retain(|host, _| !named.contains(host));
+            }
+            (None, _) => {}
         }
         hosts
     }
@@ -194,6 +200,8 @@ struct Looked<'r> {
     now: Instant,
     /// The new listeners of the ListenerSet that is reviewed.
     own: Option<&'r OwnListeners<'r>>,
+    /// Its namespace owns the host that is looked for.
+    is_owner: bool,
     /// The Gateways of the route of requests that is reviewed.
     parents: BTreeSet<ObjectRef>,
     standing: Option<Standing<'r>>,
@@ -275,7 +283,12 @@ impl<'r> Looked<'r> {
 
     /// Whether a listener of a set would be in the way of one that is reviewed.
     fn is_in_way(&mut self, id: &ObjectRef, set: &ListenerSet, host: &HostPattern) -> bool {
-        let Looked { translator, world, own, .. } = *self;
+        let Looked { translator, world, own, is_owner, .. } = *self;
+        // A guest's listener, in force, leaves a host to who names it.
+        let of_guest = |key: Key| key.namespace != id.key.namespace;
+        if is_owner && set.spec.gateway(&id.key.namespace).is_none_or(of_guest) {
+            return false;
+        }
         let prices = Prices { translator, world };
         let price = prices.of_reading_listeners(set.spec.listeners.len());
         let standing = self.listeners(&id.key.namespace, price);

@@ -65,6 +65,9 @@ impl Translator {
             return BTreeSet::new();
         }
         let routes = self.routes_alone(world, changed);
+        if routes.is_none() {
+            self.charge_build(world, changed);
+        }
         let mut memo = std::mem::take(&mut self.gateway_memo);
         if is_new_settings {
             memo.forget_built();
@@ -124,7 +127,6 @@ impl Translator {
             let parents = parents.filter_map(|parent| parent.object(&id.key.namespace));
             self.route_parents.set(id, parents.collect());
         }
-        self.note_written(world, changed.gateway_api.iter());
         for id in &changed.gateway_api {
             let note = self.too_many(world, id);
             self.notes.set(Part::Beyond(id.clone()), note.map(|note| (id.clone(), note)));

@@ -2,14 +2,21 @@
 
 use super::Translator;
 use crate::gateway;
+use crate::pace::OF_NAMESPACE;
+use crate::pace::price::REBUILT;
 use oxigress_core::model::HostPattern;
-use oxigress_objects::{Changed, Key, Kind, ObjectRef, World};
-use std::collections::BTreeSet;
+use oxigress_objects::{Changed, Key, Kind, Name, ObjectRef, World};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The ReferenceGrants that changed.
 pub fn grants(changed: &Changed) -> impl Iterator<Item = &Key> {
     let grants = changed.gateway_api.iter().filter(|id| id.kind == Kind::ReferenceGrant);
     grants.map(|id| &id.key)
+}
+
+/// Whether what objects of a kind say is built again without all else.
+fn is_alone(kind: Kind) -> bool {
+    kind.is_of_requests() || kind == Kind::ReferenceGrant
 }
 
 impl Translator {
@@ -20,9 +27,7 @@ impl Translator {
         changed: &Changed,
     ) -> Option<BTreeSet<ObjectRef>> {
         let memo = &self.gateway_memo;
-        let is_alone =
-            |id: &&ObjectRef| id.kind.is_of_requests() || id.kind == Kind::ReferenceGrant;
-        let mut others = changed.gateway_api.iter().filter(|id| !is_alone(id));
+        let mut others = changed.gateway_api.iter().filter(|id| !is_alone(id.kind));
         let is_else = others.any(|id| self.is_used(world, id))
             || memo.opened.has_due()
             || self.is_of_services(changed)
@@ -36,6 +41,32 @@ impl Translator {
         routes.extend(memo.readers_of_changed(world, &changed.service_specs));
         routes.extend(memo.readers_of_grants(world, grants(changed))?);
         Some(routes)
+    }
+
+    /// Charges building everything to the namespaces that have it built. A route that is built with all others for somebody else's
+    /// change is not its namespace's doing.
+    pub(super) fn charge_build(&mut self, world: &World, changed: &Changed) {
+        let is_used = |id: &&ObjectRef| {
+            id.kind.is_namespaced() && !is_alone(id.kind) && self.is_used(world, id)
+        };
+        let objects = changed.gateway_api.iter().filter(is_used).map(|id| &id.key);
+        let secrets = changed.secrets.iter().filter(|key| self.gateways.shown.contains_key(*key));
+        let maps = changed.config_maps.iter();
+        let maps = maps.filter(|key| self.names_one_of(world, &BTreeSet::from([(*key).clone()])));
+        let by: BTreeSet<&Name> =
+            objects.chain(secrets).chain(maps).map(|key| &key.namespace).collect();
+        // A part: who edits listeners of a large installation now and then is not to wait for that.
+        let all = (REBUILT / 4).saturating_mul(world.gateway_api.routes.len() as u64);
+        let all = all.min(OF_NAMESPACE.full);
+        let each = all / (by.len() as u64).max(1);
+        for namespace in by.into_iter().cloned().collect::<Vec<_>>() {
+            *self.build_work.entry(namespace).or_default() += each;
+        }
+    }
+
+    /// What building everything of the Gateway API has taken since this was last asked, by the namespace that pays for it.
+    pub fn take_build_work(&mut self) -> BTreeMap<Name, u64> {
+        std::mem::take(&mut self.build_work)
     }
 
     /// Remembers the grants that changed, once all that they concern is built.
@@ -143,13 +174,19 @@ impl Translator {
         statuses.contains_key(id) || is_of_ours()
     }
 
-    /// Whether a Gateway or a policy names one of the ConfigMaps: what others write into theirs builds nothing again.
+    /// Whether a Gateway, or a BackendTLSPolicy that is used, names one of the ConfigMaps: what others write into theirs builds
+    /// nothing again.
     pub(super) fn names_one_of(&self, world: &World, maps: &BTreeSet<Key>) -> bool {
-        let named = match maps.is_empty() {
-            true => BTreeSet::new(),
-            false => gateway::authorities(&self.options, &world.gateway_api),
-        };
-        maps.iter().any(|key| named.contains(&ObjectRef::new(Kind::ConfigMap, key.clone())))
+        if maps.is_empty() {
+            return false;
+        }
+        let named = gateway::authorities_of_ours(&self.options, &world.gateway_api);
+        maps.iter().any(|map| {
+            let policy = |key: &Key| ObjectRef::new(Kind::BackendTLSPolicy, key.clone());
+            let mut policies = gateway::policies_with(&world.gateway_api, map);
+            named.contains(&ObjectRef::new(Kind::ConfigMap, map.clone()))
+                || policies.any(|(key, _)| self.is_used(world, &policy(key)))
+        })
     }
 
     /// Whether a Policy of a route names one of the objects that changed.

@@ -14,7 +14,7 @@ use crate::gateway::{Built, status};
 use oxigress_core::model::policy::{HeaderValue, UpstreamTls};
 use oxigress_core::model::{Bundle, BundleId, HostPattern};
 use oxigress_objects::gateway::{
-    self, BackendTlsPolicy, BackendValidation, ClusterTrustBundle, ParentRef,
+    self, BackendTlsPolicy, BackendValidation, ClusterTrustBundle, GatewayObjects, ParentRef,
 };
 use oxigress_objects::gateway_status::{Condition, Content, ParentStatus};
 use oxigress_objects::{ConfigMap, Key, Kind, Name, ObjectRef, World};
@@ -104,6 +104,18 @@ pub struct TlsPolicies<'w> {
     served: BTreeMap<Key, BTreeSet<Key>>,
     /// The authorities that they name.
     bundles: BTreeMap<BundleId, Bundle>,
+}
+
+/// The BackendTLSPolicies that name a ConfigMap for their authorities.
+pub fn naming<'w>(
+    objects: &'w GatewayObjects,
+    map: &Key,
+) -> impl Iterator<Item = (&'w Key, &'w BackendTlsPolicy)> {
+    let (namespace, map) = (map.namespace.clone(), ObjectRef::new(Kind::ConfigMap, map.clone()));
+    let all = objects.tls_policies.range(Key::new(&namespace, "")..);
+    let all = all.take_while(move |(key, _)| key.namespace == namespace);
+    let all = all.filter(move |(key, policy)| authorities_of(key, policy).as_ref() == Some(&map));
+    all.map(|(key, policy)| (key, &**policy))
 }
 
 /// The ConfigMap or ClusterTrustBundle that a policy names for its authorities, if it names one alone.

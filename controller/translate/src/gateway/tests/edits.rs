@@ -205,10 +205,43 @@ fn grants_and_policies_that_concern_no_route_build_nothing() {
     steps();
     bench.apply(&https::tls_policy("p", "a"));
     assert_eq!(steps()[..2], [0, 0], "no route leads to its Service");
+    bench.apply(&https::authorities("a"));
+    assert_eq!(steps()[..2], [0, 0], "nor does its ConfigMap concern one");
     bench.apply(&services(&["s"]));
     bench.see([one(0, 1, &json!([rule("/", "s")]))]);
+    check(&bench, "the ConfigMap is read as it is now");
     steps();
+    bench.apply(&https::authorities("a").replace("ca.crt", "none"));
+    assert_eq!(steps()[..2], [1, 0], "a policy that is used names it");
     bench.see([(ObjectRef::new(Kind::BackendTLSPolicy, Key::new("a", "p")), None)]);
     assert_eq!(steps()[..2], [1, 0], "a route does");
     check(&bench, "it is gone");
+}
+
+#[test]
+fn who_has_everything_built_pays_for_it_and_a_route_of_requests_does_not() {
+    let mut bench = bench(8);
+    let mut work = |seen: Seen| {
+        bench.translator.take_build_work();
+        bench.see([seen]);
+        bench.translator.take_build_work().into_iter().collect::<Vec<_>>()
+    };
+    assert_eq!(work(one(3, 1, &json!([{}]))), []);
+    let (id, object) = one(3, 1, &json!([{"backendRefs": [{"name": "s", "port": 80}]}]));
+    let tcp = (ObjectRef::new(Kind::TCPRoute, id.key), object);
+    assert_eq!(work(tcp), [("b".into(), 9 * crate::pace::price::REBUILT / 4)]);
+}
+
+#[test]
+fn who_is_refused_a_host_and_asks_for_too_much_has_nothing_built_for_others() {
+    let mut bench = bench(2);
+    let many: Vec<_> = (0..20_001).map(|n| json!({"path": {"value": format!("/{n}")}})).collect();
+    bench.see([one(0, 0, &json!([{"matches": many}]))]);
+    let (id, object) = http_route(("a", "call"), 5, 1, &["h1.test".into()], &json!([{}]));
+    bench.see([(ObjectRef::new(Kind::GRPCRoute, id.key), object)]);
+    check(&bench, "a kind that does not have the host");
+    steps();
+    bench.see([one(1, 1, &json!([{"matches": [{"path": {"value": "/new"}}]}]))]);
+    assert_eq!(steps()[..2], [0, 1]);
+    check(&bench, "the owner's route");
 }

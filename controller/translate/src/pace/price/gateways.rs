@@ -271,12 +271,12 @@ impl Prices<'_> {
 
     /// What a ConfigMap costs that policies name for authorities.
     pub(super) fn of_authorities(&self, key: &Key, new: &ConfigMap) -> u64 {
-        let mut policies = self.policies_with(key).peekable();
+        let mut policies = gateway::policies_with(&self.world.gateway_api, key).peekable();
         if policies.peek().is_none() && !self.is_of_clients(key) {
             return 0;
         }
         let services = policies.flat_map(|(name, policy)| gateway::services(name, policy));
-        price_of_authorities(new).saturating_add(self.of_services(services))
+        (INGRESS + price_of_authorities(new)).saturating_add(self.of_services(services))
     }
 
     /// Whether a Gateway names a ConfigMap for the authorities of its clients.
@@ -285,20 +285,6 @@ impl Prices<'_> {
         let mut all = objects.gateways.iter();
         let is = |named: ObjectRef| named.kind == Kind::ConfigMap && named.key == *map;
         all.any(|(key, gateway)| gateway::authorities_of_clients(objects, key, gateway).any(is))
-    }
-
-    /// The BackendTLSPolicies that name a ConfigMap.
-    pub(super) fn policies_with(
-        &self,
-        map: &Key,
-    ) -> impl Iterator<Item = (&Key, &BackendTlsPolicy)> {
-        let all = self.world.gateway_api.tls_policies.range(Key::new(&map.namespace, "")..);
-        let all = all.take_while(move |(key, _)| key.namespace == map.namespace);
-        let all = all.filter(move |(key, policy)| {
-            let named = gateway::authorities_of(key, policy);
-            named.is_some_and(|named| named.kind == Kind::ConfigMap && named.key == *map)
-        });
-        all.map(|(key, policy)| (key, &**policy))
     }
 
     /// What it costs that the routes to Services are read again.
