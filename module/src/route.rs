@@ -13,7 +13,6 @@ pub use own::server;
 
 use crate::request::Request;
 use crate::request::head::BadHead;
-use crate::request::policies::Compiled;
 use crate::request::route::EndpointSetRef;
 use crate::request::route::Names;
 use crate::request::route::NewRoute;
@@ -97,7 +96,8 @@ fn carry_out<'g>(
         request.count(counters::cell_of(guard, counter));
     }
     // What the rule's pattern has matched stands in it.
-    if let Some(moved) = &decision.edits.moved
+    if let Some(edits) = &decision.edits
+        && let Some(moved) = &edits.moved
         && !request.set_uri(&moved.0, &moved.1)
     {
         return Answer::Respond(500);
@@ -117,13 +117,26 @@ fn carry_out<'g>(
     if !request.set_route(kept) {
         return Answer::Respond(500);
     }
-    if let Some(variables) = decision.edits.variables.take()
+    if let Some(edits) = &mut decision.edits
+        && let Some(variables) = edits.variables.take()
         && !request.keep_variables(*variables)
     {
         return Answer::Respond(500);
     }
     let policies = request.policies();
-    if !edit(request, policies, &decision.edits) {
+    if let Some(edits) = &decision.edits
+        && !edit(request, edits)
+    {
+        return Answer::Respond(500);
+    }
+    // Before all that looks at them: what is asked of an auth server, kept under a key and sent to an endpoint is one request. What
+    // the gateway says itself comes after it.
+    if let Some(policies) = policies {
+        request.change_headers(&policies.source.input_edits);
+    }
+    if let Some(edits) = &decision.edits
+        && !tell(request, edits)
+    {
         return Answer::Respond(500);
     }
     if let Some(policies) = policies
@@ -143,24 +156,19 @@ fn carry_out<'g>(
     }
 }
 
-/// Changes a request as a decision says; `false` when memory is out.
-#[inline]
-fn edit(request: &Request<'_>, policies: Option<&Compiled>, edits: &Edits) -> bool {
+/// Changes what a request asks for, as a decision says; `false` when memory is out.
+fn edit(request: &Request<'_>, edits: &Edits) -> bool {
     if edits.closes_connection {
         request.close_after_answer();
     }
     if edits.forgets_session {
         request.forget_session();
     }
-    let uri = edits.uri.as_ref();
-    if !uri.is_none_or(|(path, args)| request.set_uri(path, args)) {
-        return false;
-    }
-    // Before all that looks at them: what is asked of an auth server, kept under a key and sent to an endpoint is one request. What
-    // the gateway says itself comes after it.
-    if let Some(policies) = policies {
-        request.change_headers(&policies.source.input_edits);
-    }
+    edits.uri.as_ref().is_none_or(|(path, args)| request.set_uri(path, args))
+}
+
+/// Sets the headers that the gateway sends by itself, as a decision says; `false` when memory is out.
+fn tell(request: &Request<'_>, edits: &Edits) -> bool {
     for (name, value) in &edits.request {
         // One that would end the header's line is not sent, nor is the client's.
         request.set_header(name.as_bytes(), value);

@@ -51,8 +51,8 @@ use values::Routed;
 pub struct Decision<'g, G: Generation<'g>> {
     /// What becomes of the request.
     pub answer: Answer,
-    /// What changes in the request and in its answer, before the answer is carried out.
-    pub edits: Edits,
+    /// What changes in the request and in its answer, before the answer is carried out; `None`: nothing, as for most requests.
+    pub edits: Option<Box<Edits>>,
     /// What holds for the request from now on.
     pub route: Route<'g, G>,
     /// The cell that counts the request; `None`: it was answered before a rule was looked for.
@@ -138,12 +138,7 @@ where
 impl<'g, G: Generation<'g>> Decision<'g, G> {
     #[inline]
     fn new() -> Self {
-        Decision {
-            answer: Answer::Forward,
-            edits: Edits::default(),
-            route: Route::none(),
-            counter: None,
-        }
+        Decision { answer: Answer::Forward, edits: None, route: Route::none(), counter: None }
     }
 }
 
@@ -153,7 +148,7 @@ struct Decider<'a, 'g, G: Generation<'g>, F, T> {
     facts: &'a F,
     trace: &'a mut T,
     route: &'a mut Route<'g, G>,
-    edits: &'a mut Edits,
+    edits: &'a mut Option<Box<Edits>>,
     counter: &'a mut Option<Counter<G::Record>>,
     /// What a script knew of the request before it sent it here.
     carried: Option<Box<Carried>>,
@@ -205,6 +200,11 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
     fn respond(&mut self, status: u16, reason: Reason) -> Answer {
         self.trace.answer(reason);
         Answer::Respond(status)
+    }
+
+    /// What changes in the request and in its answer.
+    fn edit(&mut self) -> &mut Edits {
+        self.edits.get_or_insert_default()
     }
 
     #[cold]
@@ -350,7 +350,7 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
         let Some(path) = path_edit::edited(edit, self.facts.path()) else {
             return Some(self.respond(400, Reason::RewriteRefused));
         };
-        self.edits.uri = Some((path, self.facts.args().to_vec()));
+        self.edit().uri = Some((path, self.facts.args().to_vec()));
         None
     }
 
@@ -377,9 +377,9 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
                 if let Some(prefix) = &to.forwarded_prefix {
                     // One that would end the header's line is not sent, nor is the client's.
                     let value = template::expand(prefix.parts(), &values).unwrap_or_default();
-                    self.edits.request.push(("X-Forwarded-Prefix", value));
+                    self.edit().request.push(("X-Forwarded-Prefix", value));
                 }
-                self.edits.uri = Some((path, args));
+                self.edit().uri = Some((path, args));
                 None
             }
         }

@@ -209,7 +209,11 @@ fn outcome<'g, G: Generation<'g>>(
     own_args: &[u8],
 ) -> ExplainedAnswer {
     let why = reason.map_or("", Reason::text);
-    let rewritten = decision.edits.uri.as_ref().filter(|_| decision.route.backend().is_some());
+    let rewritten = decision
+        .edits
+        .as_ref()
+        .and_then(|edits| edits.uri.as_ref())
+        .filter(|_| decision.route.backend().is_some());
     let rewritten = rewritten.map(|(path, args)| {
         let mark: &[u8] = if args.is_empty() { b"" } else { b"?" };
         // A query that is not the client's may have what opens the endpoint.

@@ -156,7 +156,7 @@ pub fn find<'g, G: Generation<'g>>(
     let has_endpoints = route.destination.as_ref().and_then(|to| to.endpoints);
     let backend = route.backend().filter(|_| has_endpoints.is_some_and(|all| !all.is_empty()));
     let backend = backend.ok_or(NoServer::NoEndpoint)?.to_vec();
-    let target = match &decision.edits.uri {
+    let target = match decision.edits.as_ref().and_then(|edits| edits.uri.as_ref()) {
         Some((path, args)) => rewritten(path, args),
         None => target.to_vec(),
     };

@@ -14,19 +14,18 @@ use oxigress_core::balancer::Identity;
 use oxigress_core::balancer::destinations::Denial;
 use oxigress_core::balancer::statistics::Failure;
 use oxigress_core::record::EndpointView;
-use oxigress_store::RecordPlace;
+use oxigress_store::CellPlace;
 use std::net::SocketAddr;
 
 /// Endpoints that a request may be denied before it is told that there is none.
 pub const MAX_DENIED: usize = 64;
 
-/// An endpoint that was chosen, copied out of shared memory.
+/// An endpoint that was chosen, copied out of shared memory. More than 128 bytes are moved by a call, for each request.
 pub struct ChosenEndpoint<'r> {
     pub address: SocketAddr,
     pub identity: Identity,
     pub started: StartedAttempt,
-    pub untried: usize,
-    pub generation: u64,
+    pub untried: u32,
     /// `None` when memory is out. It lies in the pool of the request or session.
     pub name: Option<&'r PeerName>,
 }
@@ -37,18 +36,18 @@ impl<'r> ChosenEndpoint<'r> {
         endpoint: EndpointView<'_>,
         started: StartedAttempt,
         untried: usize,
-        generation: u64,
     ) -> Self {
         ChosenEndpoint {
             address: endpoint.socket_address(),
             identity: *endpoint.identity(),
             started,
-            untried,
-            generation,
+            untried: u32::try_from(untried).unwrap_or(u32::MAX),
             name: PeerName::copy(pool, endpoint.name()),
         }
     }
 }
+
+const _: () = assert!(size_of::<ChosenEndpoint<'_>>() <= 128);
 
 /// The attempt that is under way, as it is counted.
 #[derive(Default)]
@@ -56,7 +55,8 @@ pub struct InFlight {
     cell: u32,
     index: u32,
     hash: u64,
-    place: RecordPlace,
+    place: CellPlace,
+    is_by_latency: bool,
     /// Its place in the worker's ledger.
     ledger: u32,
     /// When it began, in milliseconds.
@@ -68,16 +68,16 @@ impl InFlight {
     pub fn begin(&mut self, worker: &Worker, started: &StartedAttempt) {
         self.ledger = worker.ledger().write(started.backend, started.index, started.cell);
         (self.hash, self.place) = (started.backend, started.place);
+        self.is_by_latency = started.is_by_latency;
         (self.index, self.cell) = (started.index, started.cell);
         self.began = memory::now_milliseconds();
     }
 
     /// What is under way; `None`: nothing.
     pub fn started(&self) -> Option<StartedAttempt> {
-        let (backend, place) = (self.hash, self.place);
-        let started =
-            StartedAttempt { backend, place, index: self.index, cell: self.cell, new_key: None };
-        (self.cell != 0).then_some(started)
+        let InFlight { hash: backend, place, is_by_latency, index, cell, .. } = *self;
+        let started = StartedAttempt { backend, place, is_by_latency, index, cell, new_key: None };
+        (cell != 0).then_some(started)
     }
 
     /// An endpoint that was chosen is not connected to: it counts as one that does not answer, and the log says why.

@@ -8,13 +8,15 @@ use crate::route::live_endpoints;
 use crate::system::memory::now_milliseconds;
 use crate::system::memory::wall_clock_milliseconds;
 use crate::worker::Worker;
-use crate::zone::endpoints::{STATISTICS_OF_SET, TURN, is_drained, is_full, statistics};
+use crate::zone::endpoints::{
+    STATISTICS_OF_SET, TURN, is_drained, is_full, statistics, statistics_at,
+};
 use crate::zone::retired;
 use oxigress_core::balancer::attempts::MAX_ATTEMPTS;
 use oxigress_core::balancer::{Identity, cookie, pick, ring};
 use oxigress_core::model::Ejection;
 use oxigress_core::record::{Choice, EndpointView, EndpointsView, Kind};
-use oxigress_store::{Guard, KeyHash, Record, RecordPlace};
+use oxigress_store::{CellPlace, Guard, KeyHash, Record};
 use std::cell::OnceCell;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -51,35 +53,36 @@ pub struct Search<'a> {
 pub struct StartedAttempt {
     /// Hash of the backend's key.
     pub backend: u64,
-    /// The record of its endpoint set.
-    pub place: RecordPlace,
+    /// The endpoint's statistics.
+    pub place: CellPlace,
+    /// The set's algorithm chooses by latency.
+    pub is_by_latency: bool,
     /// The endpoint's index in the set.
     pub index: u32,
     /// The number of the endpoint's statistics cell; another number there means that the endpoint was replaced.
     pub cell: u32,
     /// The key of the affinity cookie that the client is to get.
-    pub new_key: Option<Vec<u8>>,
+    pub new_key: Option<Box<[u8]>>,
 }
 
 /// Chooses an endpoint and counts the request as in flight there; `None` when none is left.
 ///
 /// Looks the backend up anew, so that an attempt never goes to an endpoint that has left meanwhile. `copy`
 /// takes what the attempt needs out of shared memory; it is told how many endpoints are left, this one
-/// included, and the generation.
+/// included.
 #[inline]
 pub fn endpoint<T>(
     worker: &Worker,
     search: &Search<'_>,
-    copy: impl FnOnce(EndpointView<'_>, StartedAttempt, usize, u64) -> T,
+    copy: impl FnOnce(EndpointView<'_>, StartedAttempt, usize) -> T,
 ) -> Option<T> {
     let guard = worker.reader().read();
     let (record, hash) = newest_set(&guard, search.backend, search.endpoint_set)?;
     let view = retired::view(&record);
     let set = Set::new(view, record, search.tried, now_milliseconds());
-    let mut started = set.begin(worker, &search.key, hash)?;
-    started.place = guard.place(&record);
+    let started = set.begin(worker, &guard, &search.key, hash)?;
     let endpoint = view.get(started.index as usize)?;
-    Some(copy(endpoint, started, set.untried(), guard.generation()))
+    Some(copy(endpoint, started, set.untried()))
 }
 
 /// How many endpoints of the backend may still be tried, now.
@@ -257,19 +260,27 @@ impl<'g> Set<'g> {
     }
 
     #[inline]
-    fn begin(&self, worker: &Worker, key: &SelectBy<'_>, backend: u64) -> Option<StartedAttempt> {
+    fn begin(
+        &self,
+        worker: &Worker,
+        guard: &'g Guard<'_>,
+        key: &SelectBy<'_>,
+        backend: u64,
+    ) -> Option<StartedAttempt> {
         // Another worker may take the last place of the limit meanwhile.
         for _ in 0..=MAX_TAKEN {
             let (index, new_key) = self.pick(worker, key).or_else(|| self.last())?;
-            let cell = statistics(&self.record, index)?;
-            if let Some(number) = cell.begin(self.limit) {
+            let (place, cell) = statistics_at(guard, &self.record, index)?;
+            if let Some(cell) = cell.begin(self.limit) {
                 let index = u32::try_from(index).ok()?;
+                let is_by_latency = matches!(self.view.choice(), Choice::Ewma | Choice::P2c);
                 return Some(StartedAttempt {
                     backend,
+                    place,
+                    is_by_latency,
                     index,
-                    cell: number,
-                    new_key,
-                    ..StartedAttempt::default()
+                    cell,
+                    new_key: new_key.map(Vec::into_boxed_slice),
                 });
             }
         }

@@ -6,8 +6,7 @@ use crate::worker::Worker;
 use crate::zone::endpoints::{by_hash, statistics_numbered};
 use crate::zone::retired;
 use oxigress_core::balancer::statistics::{Cell, Failure};
-use oxigress_core::record::{Choice, EndpointsView};
-use oxigress_store::{Guard, Record};
+use oxigress_store::Guard;
 
 /// How an attempt at an endpoint ended, as far as the endpoint's statistics are concerned.
 #[derive(Clone, Copy, Debug)]
@@ -24,13 +23,12 @@ pub struct AttemptOutcome {
 /// because of this.
 pub fn end(worker: &Worker, started: &StartedAttempt, outcome: &AttemptOutcome) -> Option<u64> {
     let guard = worker.reader().read();
-    let (record, cell) = under_way(&guard, started)?;
+    let cell = under_way(&guard, started)?;
     if !cell.end(started.cell) {
         return None;
     }
     let now = now_milliseconds();
-    let view = retired::view(&record);
-    observe(view, cell, now, outcome.seconds, outcome.is_answered);
+    observe(started, cell, now, outcome.seconds, outcome.is_answered);
     match outcome.failure {
         None => {
             // A client that did not wait for the answer says nothing about the endpoint.
@@ -39,32 +37,43 @@ pub fn end(worker: &Worker, started: &StartedAttempt, outcome: &AttemptOutcome) 
             }
             None
         }
-        Some(failure) => cell.failed(failure, view.ejection().as_ref(), now),
+        Some(failure) => {
+            let record = by_hash(&guard, started.backend);
+            let ejection = record.and_then(|record| retired::view(&record).ejection());
+            cell.failed(failure, ejection.as_ref(), now)
+        }
     }
 }
 
 /// What [`choose::endpoint`](super::choose::endpoint) began goes on, and its endpoint is well: it took the connection after so many seconds.
 pub fn connected(worker: &Worker, started: &StartedAttempt, seconds: f32) {
     let guard = worker.reader().read();
-    if let Some((record, cell)) = under_way(&guard, started) {
-        let view = retired::view(&record);
-        observe(view, cell, now_milliseconds(), seconds, true);
+    if let Some(cell) = under_way(&guard, started) {
+        observe(started, cell, now_milliseconds(), seconds, true);
         cell.succeeded();
     }
 }
 
-/// The endpoint set and the statistics of an attempt that is under way, if its endpoint is still there.
+/// The statistics of an attempt that is under way, if its endpoint is still there.
 #[inline]
-fn under_way<'g>(guard: &'g Guard<'_>, started: &StartedAttempt) -> Option<(Record<'g>, Cell<'g>)> {
-    let record = guard.at(started.place).or_else(|| by_hash(guard, started.backend))?;
-    Some((record, statistics_numbered(&record, started.index, started.cell)?))
+fn under_way<'g>(guard: &'g Guard<'_>, started: &StartedAttempt) -> Option<Cell<'g>> {
+    match guard.cell_at(started.place) {
+        Some(cell) => Cell::new(cell),
+        None => found_again(guard, started),
+    }
+}
+
+/// Another generation may have the statistics elsewhere.
+#[cold]
+fn found_again<'g>(guard: &'g Guard<'_>, started: &StartedAttempt) -> Option<Cell<'g>> {
+    let record = by_hash(guard, started.backend)?;
+    statistics_numbered(&record, started.index, started.cell)
 }
 
 #[inline]
-fn observe(view: EndpointsView<'_>, cell: Cell<'_>, now: u64, seconds: f32, is_answered: bool) {
-    let is_by_latency = matches!(view.choice(), Choice::Ewma | Choice::P2c);
+fn observe(started: &StartedAttempt, cell: Cell<'_>, now: u64, seconds: f32, is_answered: bool) {
     // A quick refusal is not a quick answer.
-    if is_by_latency && (is_answered || seconds > cell.latency(now)) {
+    if started.is_by_latency && (is_answered || seconds > cell.latency(now)) {
         cell.observe(now, seconds);
     } else if is_answered {
         cell.observe_now_and_then(now, seconds);

@@ -244,10 +244,10 @@ impl<'r> nginx::Peer<'r> for Peer<'r> {
             trace.begin_attempt();
         }
         (self.name, self.current) = (Some(name), choice.identity);
-        self.generation = choice.generation;
+        self.generation = choice.started.place.generation();
         self.shorten_timeouts();
         // This endpoint itself may be tried again.
-        attempt.nginx().set_tries(self.attempts_left(choice.untried, self.repeats()));
+        attempt.nginx().set_tries(self.attempts_left(choice.untried as usize, self.repeats()));
         attempt.lead_to(choice.address, name);
         if may_be_kept && self.take_kept(attempt) { Code::DONE } else { Code::OK }
     }
@@ -277,8 +277,8 @@ impl<'r> Peer<'r> {
 
     fn choose(&self) -> Option<ChosenEndpoint<'r>> {
         let pool = self.request.nginx().pool();
-        choose::endpoint(self.worker(), &self.search(), |endpoint, started, untried, generation| {
-            ChosenEndpoint::copy(pool, endpoint, started, untried, generation)
+        choose::endpoint(self.worker(), &self.search(), |endpoint, started, untried| {
+            ChosenEndpoint::copy(pool, endpoint, started, untried)
         })
     }
 

@@ -10,7 +10,7 @@
 use crate::request::Request;
 use nginx::{Buffer, Head, HeadCallbacks, HeadReader, TrailerBounds};
 use oxigress_core::http::head_lines::{Counted, HeadLines};
-use oxigress_core::http::interim::{First, first};
+use oxigress_core::http::interim::{First, first, is_response};
 use std::cell::Cell;
 
 /// An endpoint that sends more of them than this in one attempt is broken.
@@ -74,6 +74,10 @@ impl HeadReader for Heads {
         let Some(request) = Request::of(request) else { return Head::Invalid };
         let Some(interim) = request.interim() else { return Head::Invalid };
         if matches!(interim.lines.get(), HeadLines::Http1(_)) {
+            // As nearly every response: nothing of it is counted.
+            if buffer.capacity() <= SMALL && buffer.look(is_response) {
+                return Head::Begins;
+            }
             return read_over(&request, interim, buffer);
         }
         match count_lines(&request, interim, buffer) {

@@ -155,7 +155,7 @@ impl<'s> nginx::Peer<'s> for Peer<'s> {
             self.end(true);
             return Code::ERROR;
         };
-        attempt.nginx().set_tries(self.attempts_left(choice.untried));
+        attempt.nginx().set_tries(self.attempts_left(choice.untried as usize));
         attempt.lead_to(choice.address, name);
         Code::OK
     }
@@ -188,8 +188,8 @@ impl<'s> Peer<'s> {
             return None;
         }
         let pool = self.session.pool();
-        choose::endpoint(self.worker, &self.search(), |endpoint, started, untried, generation| {
-            ChosenEndpoint::copy(pool, endpoint, started, untried, generation)
+        choose::endpoint(self.worker, &self.search(), |endpoint, started, untried| {
+            ChosenEndpoint::copy(pool, endpoint, started, untried)
         })
     }
 

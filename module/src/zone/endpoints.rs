@@ -3,7 +3,7 @@
 use crate::zone::records::RETIRED_ENDPOINTS;
 use oxigress_core::balancer::statistics::Cell;
 use oxigress_core::record::{EndpointsView, Kind};
-use oxigress_store::{Guard, KeyHash, Record};
+use oxigress_store::{CellPlace, Guard, KeyHash, Record};
 
 /// The cell of an endpoint set itself.
 pub const STATISTICS_OF_SET: usize = 0;
@@ -14,6 +14,17 @@ pub const TURN: usize = 1;
 #[inline]
 pub fn statistics<'g>(set: &Record<'g>, index: usize) -> Option<Cell<'g>> {
     set.cell(index + 1).and_then(Cell::new)
+}
+
+/// The same, with where it is in this generation.
+#[inline]
+pub fn statistics_at<'g>(
+    guard: &'g Guard<'_>,
+    set: &Record<'g>,
+    index: usize,
+) -> Option<(CellPlace, Cell<'g>)> {
+    let place = guard.cell_place(set, index + 1)?;
+    Some((place, guard.cell_at(place).and_then(Cell::new)?))
 }
 
 /// The cell of an endpoint that stood at `index`, by its number, as long as the endpoint is in the set.

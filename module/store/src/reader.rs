@@ -95,6 +95,13 @@ pub struct CellPlace {
     words: u32,
 }
 
+impl CellPlace {
+    /// The generation; 0: none was looked at.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+}
+
 /// One generation, held. Records borrow from it, so none can outlive it.
 pub struct Guard<'r> {
     reader: &'r Reader,

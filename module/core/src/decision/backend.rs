@@ -43,7 +43,7 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
         match () {
             () if set.is_empty() => self.respond(503, Reason::NoEndpoint),
             () if set.is_busy() => {
-                self.edits.response = TRY_AGAIN;
+                self.edit().response = TRY_AGAIN;
                 self.respond(503, Reason::Busy)
             }
             () => {
@@ -79,10 +79,9 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
         }
         self.trace.backend(BackendReason::Fallback);
         self.route.error = Some(503);
-        let rule = self.route.rule;
-        self.edits
-            .request
-            .extend(rule.into_iter().flat_map(|rule| headers_for_fallback(503, rule, self.facts)));
+        let (rule, facts) = (self.route.rule, self.facts);
+        let headers = rule.into_iter().flat_map(|rule| headers_for_fallback(503, rule, facts));
+        self.edit().request.extend(headers);
         Some(set)
     }
 }

@@ -83,7 +83,7 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
             let asks = policy.as_ref().map_or([0; 16], |policy| policy.asks());
             if !self.facts.was_asked_for(&asks) {
                 // Whoever asks again has to shake hands again.
-                self.edits.closes_connection = true;
+                self.edit().closes_connection = true;
                 return Some(self.respond(MISDIRECTED, Reason::Misdirected));
             }
         }
@@ -95,7 +95,7 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
         }
         let shown = if self.facts.is_tls() { self.facts.certificate()? } else { Shown::Nothing };
         if let Some(status) = fault(client, shown) {
-            self.edits.forgets_session = true;
+            self.edit().forgets_session = true;
             return self.refuse(client, status);
         }
         let subject = client.subject.as_ref()?;

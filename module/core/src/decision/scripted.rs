@@ -43,7 +43,7 @@ where
             }
             None => {}
         }
-        decision.edits.moved = Some(Box::new((moved.path, moved.args)));
+        decision.edits.get_or_insert_default().moved = Some(Box::new((moved.path, moved.args)));
         return decision;
     }
 }
@@ -276,7 +276,9 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
             End::Over => false,
             End::Break => true,
         };
-        self.edits.uri = uri;
+        if uri.is_some() {
+            self.edit().uri = uri;
+        }
         self.keep_variables(*carried);
         (None, is_broken_off)
     }
@@ -289,7 +291,7 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
 
     /// Also where there are none: those of a rule that an endpoint has sent the request on from are nobody's.
     fn keep_variables(&mut self, carried: Carried) {
-        self.edits.variables = Some(Box::new(carried.into_variables()));
+        self.edit().variables = Some(Box::new(carried.into_variables()));
     }
 
     /// The request has another path from now on; the answer is nobody's. `mover`: the namespace whose rules alone it may lead to;

@@ -11,14 +11,20 @@ pub enum First {
     Interim(usize),
 }
 
+/// Whether these are the first bytes of a response as nearly every one begins. Others may be one, too.
+#[inline]
+pub fn is_response(bytes: &[u8]) -> bool {
+    let [b'H', b'T', b'T', b'P', b'/', b'1', b'.', b'0' | b'1', b' ', b'2'..=b'9', ..] = bytes
+    else {
+        return false;
+    };
+    true
+}
+
 /// Looks at the bytes that came so far. 101 is a response: another protocol follows.
 #[inline]
 pub fn first(bytes: &[u8]) -> First {
-    // As nearly every response begins.
-    if let [b'H', b'T', b'T', b'P', b'/', b'1', b'.', b'0' | b'1', b' ', b'2'..=b'9', ..] = bytes {
-        return First::Response;
-    }
-    first_closely(bytes)
+    if is_response(bytes) { First::Response } else { first_closely(bytes) }
 }
 
 #[cold]

@@ -38,7 +38,7 @@ fn decided_among(
         Answer::Forward => format!("to {}", String::from_utf8_lossy(&path)),
         other => format!("{other:?}"),
     };
-    (answer, decision.edits)
+    (answer, *decision.edits.unwrap_or_default())
 }
 
 /// Whoever may add a path to a host leads nobody past what protects the paths of others.
