@@ -306,7 +306,7 @@ impl Pace {
         let price = price::NAME.saturating_mul(hosts.len() as u64);
         if id.kind != Kind::ListenerSet {
             let is_of_others = |host: &HostPattern| prices.translator.is_of_others(id, host);
-            hosts.retain(|host| self.named.names(id, host) || !is_of_others(host));
+            hosts.retain(|host| !is_of_others(host));
         }
         self.named.set(id, new.and_then(created).unwrap_or_default(), hosts);
         self.share(payer, now).bucket.owe(price, now);

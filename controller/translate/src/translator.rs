@@ -128,6 +128,8 @@ pub struct Translator {
     /// Routes, ListenerSets that are stored and not in force, and other names of the hosts of Ingresses of ours, with the hosts that
     /// are written in them: whether they have these or not.
     pub(crate) written: Named,
+    /// What of these is kept from nobody.
+    parked: Named,
     /// What of these was read in this update, with the time of creation of each.
     writing: BTreeMap<ObjectRef, (i64, BTreeSet<HostPattern>)>,
     pub(crate) rules: rules::RuleIndex,
@@ -193,6 +195,7 @@ impl Translator {
             route_parents: Relation::default(),
             unplaced: BTreeSet::new(),
             written: Named::default(),
+            parked: Named::default(),
             writing: BTreeMap::new(),
             rules: rules::RuleIndex::default(),
             gateway_claims: BTreeMap::new(),
@@ -306,7 +309,7 @@ impl Translator {
         }
         let certified = self.build_gateways(world, changed, is_new_settings, &hosts, &mut backends);
         self.note_grants(world, changed);
-        self.note_written(world, changed);
+        self.note_written(world, changed, &hosts);
         hosts.extend(certified);
         self.add_hosts_below(&mut hosts);
 

@@ -58,6 +58,38 @@ impl Named {
         self.hosts.set(&Entry::of(id, created), hosts);
     }
 
+    /// As [`Named::set`], with these hosts beside those that the object names already.
+    pub fn add(&mut self, id: &ObjectRef, created: i64, mut hosts: BTreeSet<HostPattern>) {
+        hosts.extend(self.hosts.of(&Entry::of(id, created)).cloned());
+        self.set(id, created, hosts);
+    }
+
+    /// The object names these hosts no more; answers when it was made.
+    pub fn remove(&mut self, id: &ObjectRef, hosts: &BTreeSet<HostPattern>) -> Option<i64> {
+        let created = *self.created.get(id)?;
+        let entry = Entry::of(id, created);
+        let all = self.hosts.of(&entry);
+        let left = all.filter(|host| !hosts.contains(host)).cloned().collect();
+        self.set(id, created, left);
+        Some(created)
+    }
+
+    /// The objects of a namespace that name a host.
+    pub fn of_namespace<'n>(
+        &'n self,
+        namespace: &Name,
+        host: &'n HostPattern,
+    ) -> impl Iterator<Item = ObjectRef> + 'n {
+        let mut last =
+            Entry { namespace: namespace.clone(), created: i64::MIN, ..Entry::default() };
+        iter::from_fn(move || {
+            let entry = self.hosts.by_after(host, &last)?;
+            let kind = entry.kind.filter(|_| entry.namespace == last.namespace)?;
+            last = entry.clone();
+            Some(ObjectRef::new(kind, Key::new(&entry.namespace, &entry.name)))
+        })
+    }
+
     /// Whether this object names a host.
     pub fn names(&self, id: &ObjectRef, host: &HostPattern) -> bool {
         let made = self.created.get(id);

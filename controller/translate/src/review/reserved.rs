@@ -82,7 +82,9 @@ impl Translator {
         named.find_map(|(host, since)| {
             let (loser, owner) = (self.loser(&host), self.owner_of(&host));
             let (is_free, has_owner) = (loser.is_none(), owner.is_some());
-            looked.is_owner = owner.is_some_and(|(owner, _)| owner.namespace == id.key.namespace);
+            looked.is_owner = loser.as_ref().is_some_and(|(owner, kind)| {
+                kind.is_route() && owner.key.namespace == id.key.namespace
+            });
             // Whoever has named the host before a set keeps it.
             let own = loser.map(|(owner, _)| owner);
             let own = own.filter(|owner| owner.key.namespace == id.key.namespace);
@@ -200,7 +202,7 @@ struct Looked<'r> {
     now: Instant,
     /// The new listeners of the ListenerSet that is reviewed.
     own: Option<&'r OwnListeners<'r>>,
-    /// Its namespace owns the host that is looked for.
+    /// Its namespace owns the host that is looked for by a route.
     is_owner: bool,
     /// The Gateways of the route of requests that is reviewed.
     parents: BTreeSet<ObjectRef>,
@@ -284,7 +286,7 @@ impl<'r> Looked<'r> {
     /// Whether a listener of a set would be in the way of one that is reviewed.
     fn is_in_way(&mut self, id: &ObjectRef, set: &ListenerSet, host: &HostPattern) -> bool {
         let Looked { translator, world, own, is_owner, .. } = *self;
-        // A guest's listener, in force, leaves a host to who names it.
+        // A guest's listener, in force, leaves a host to routes of others that name it.
         let of_guest = |key: Key| key.namespace != id.key.namespace;
         if is_owner && set.spec.gateway(&id.key.namespace).is_none_or(of_guest) {
             return false;

@@ -44,22 +44,27 @@ impl Translator {
     }
 
     /// Charges building everything to the namespaces that have it built. A route that is built with all others for somebody else's
-    /// change is not its namespace's doing.
+    /// change is not its namespace's doing, and nothing is owed for a removal.
     pub(super) fn charge_build(&mut self, world: &World, changed: &Changed) {
-        let is_used = |id: &&ObjectRef| {
-            id.kind.is_namespaced() && !is_alone(id.kind) && self.is_used(world, id)
-        };
-        let objects = changed.gateway_api.iter().filter(is_used).map(|id| &id.key);
-        let secrets = changed.secrets.iter().filter(|key| self.gateways.shown.contains_key(*key));
-        let maps = changed.config_maps.iter();
-        let maps = maps.filter(|key| self.names_one_of(world, &BTreeSet::from([(*key).clone()])));
-        let by: BTreeSet<&Name> =
-            objects.chain(secrets).chain(maps).map(|key| &key.namespace).collect();
+        if self.gateways.statuses.is_empty() {
+            return;
+        }
+        let is_payer = |id: &ObjectRef| world.object(id).is_some() && !self.is_operators(id);
+        let objects = changed.gateway_api.iter().filter(|id| {
+            id.kind.is_namespaced() && !is_alone(id.kind) && is_payer(id) && self.is_used(world, id)
+        });
+        let shown = |key: &&Key| self.gateways.shown.contains_key(*key);
+        let secrets = changed.secrets.iter().filter(shown);
+        let secrets = secrets.map(|key| ObjectRef::new(Kind::Secret, key.clone()));
+        let maps = self.maps_of_authorities(world, &changed.config_maps).into_iter();
+        let maps = maps.map(|key| ObjectRef::new(Kind::ConfigMap, key.clone()));
+        let others = secrets.chain(maps).filter(is_payer);
+        let by: BTreeSet<Name> =
+            others.chain(objects.cloned()).map(|id| id.key.namespace).collect();
         // A part: who edits listeners of a large installation now and then is not to wait for that.
         let all = (REBUILT / 4).saturating_mul(world.gateway_api.routes.len() as u64);
-        let all = all.min(OF_NAMESPACE.full);
-        let each = all / (by.len() as u64).max(1);
-        for namespace in by.into_iter().cloned().collect::<Vec<_>>() {
+        let each = all.min(OF_NAMESPACE.full) / (by.len() as u64).max(1);
+        for namespace in by {
             *self.build_work.entry(namespace).or_default() += each;
         }
     }
@@ -77,7 +82,7 @@ impl Translator {
     /// Whether Gateways, policies or Policies name one of the Secrets, ConfigMaps and Services that changed.
     pub(super) fn objects_are_named(&self, world: &World, changed: &Changed) -> bool {
         changed.secrets.iter().any(|key| self.gateways.shown.contains_key(key))
-            || self.names_one_of(world, &changed.config_maps)
+            || !self.maps_of_authorities(world, &changed.config_maps).is_empty()
             || self.policies_name_one_of(changed)
     }
 
@@ -174,19 +179,27 @@ impl Translator {
         statuses.contains_key(id) || is_of_ours()
     }
 
-    /// Whether a Gateway, or a BackendTLSPolicy that is used, names one of the ConfigMaps: what others write into theirs builds
+    /// Those of the ConfigMaps that a Gateway, or a BackendTLSPolicy that is used, names: what others write into theirs builds
     /// nothing again.
-    pub(super) fn names_one_of(&self, world: &World, maps: &BTreeSet<Key>) -> bool {
+    fn maps_of_authorities<'m>(&self, world: &World, maps: &'m BTreeSet<Key>) -> BTreeSet<&'m Key> {
         if maps.is_empty() {
-            return false;
+            return BTreeSet::new();
         }
-        let named = gateway::authorities_of_ours(&self.options, &world.gateway_api);
-        maps.iter().any(|map| {
-            let policy = |key: &Key| ObjectRef::new(Kind::BackendTLSPolicy, key.clone());
-            let mut policies = gateway::policies_with(&world.gateway_api, map);
-            named.contains(&ObjectRef::new(Kind::ConfigMap, map.clone()))
-                || policies.any(|(key, _)| self.is_used(world, &policy(key)))
-        })
+        let objects = &world.gateway_api;
+        let mut named = gateway::authorities_of_ours(&self.options, objects);
+        let namespaces: BTreeSet<&Name> = maps.iter().map(|key| &key.namespace).collect();
+        for namespace in namespaces {
+            let all = objects.tls_policies.range(Key::new(namespace, "")..);
+            for (key, policy) in all.take_while(|(key, _)| key.namespace == *namespace) {
+                let id = || ObjectRef::new(Kind::BackendTLSPolicy, key.clone());
+                let map = gateway::authorities_of(key, policy);
+                let map = map.filter(|map| map.kind == Kind::ConfigMap && maps.contains(&map.key));
+                named.extend(map.filter(|map| !named.contains(map) && self.is_used(world, &id())));
+            }
+        }
+        let is_named =
+            |key: &&Key| named.contains(&ObjectRef::new(Kind::ConfigMap, (*key).clone()));
+        maps.iter().filter(is_named).collect()
     }
 
     /// Whether a Policy of a route names one of the objects that changed.

@@ -1,21 +1,34 @@
 //! The hosts that are written in what is not in force, or may not be ([`crate::review`]).
+//!
+//! Shape:   a name that is written while another namespace has the host is parked: it is kept from nobody, until its own namespace
+//!          has the host.
 
 use super::Translator;
 use crate::pace::{created, hosts_of};
 use oxigress_core::model::HostPattern;
 use oxigress_objects::{Changed, Kind, ObjectRef, World};
+use std::collections::{BTreeMap, BTreeSet};
 
 impl Translator {
-    /// Whether a host has an owner of another namespace. Who names it then, in what is not in force, keeps it from nobody: neither
-    /// from its owner, who may make the object again, nor from who has it after that.
+    /// Whether another namespace has a host that an object names. A listener leaves its host to who names it, but to another
+    /// listener.
     pub(crate) fn is_of_others(&self, id: &ObjectRef, host: &HostPattern) -> bool {
-        self.owner_of(host).is_some_and(|(owner, _)| owner.namespace != id.key.namespace)
+        let owner = match id.kind {
+            Kind::Gateway => self.owner_of(host).map(|(owner, _)| owner.namespace.clone()),
+            _ => self.loser(host).map(|(owner, _)| owner.key.namespace),
+        };
+        owner.is_some_and(|owner| owner != id.key.namespace)
     }
 
     /// Takes note of the hosts that routes name, and ListenerSets that are stored and not in force, and of other names of the hosts
-    /// of Ingresses. Whose hosts are is decided by now.
-    pub(super) fn note_written(&mut self, world: &World, changed: &Changed) {
-        for id in changed.gateway_api.iter() {
+    /// of Ingresses. `hosts`: those that may have another owner, which is decided by now.
+    pub(super) fn note_written(
+        &mut self,
+        world: &World,
+        changed: &Changed,
+        hosts: &BTreeSet<HostPattern>,
+    ) {
+        for id in &changed.gateway_api {
             let is_noted = match id.kind {
                 Kind::ListenerSet => world.gateway_api.is_beyond(id),
                 kind if kind.is_route() => true,
@@ -26,11 +39,29 @@ impl Translator {
             let made = object.as_ref().and_then(created).unwrap_or_default();
             self.writing.insert(id.clone(), (made, hosts));
         }
-        for (id, (made, mut hosts)) in std::mem::take(&mut self.writing) {
-            if id.kind != Kind::ListenerSet {
-                hosts.retain(|host| self.written.names(&id, host) || !self.is_of_others(&id, host));
+        for (id, (made, mut kept)) in std::mem::take(&mut self.writing) {
+            let is_parked =
+                |host: &HostPattern| id.kind != Kind::ListenerSet && self.is_of_others(&id, host);
+            let parked: BTreeSet<_> = kept.extract_if(.., |host| is_parked(host)).collect();
+            self.written.set(&id, made, kept);
+            self.parked.set(&id, made, parked);
+        }
+        self.keep_names_of_owners(hosts);
+    }
+
+    /// What an owner has written before it had the host is kept from now on.
+    fn keep_names_of_owners(&mut self, hosts: &BTreeSet<HostPattern>) {
+        let mut of_owners: BTreeMap<ObjectRef, BTreeSet<HostPattern>> = BTreeMap::new();
+        for host in hosts.iter().filter(|host| self.parked.has(host)) {
+            let Some((owner, _)) = self.loser(host) else { continue };
+            for id in self.parked.of_namespace(&owner.key.namespace, host) {
+                of_owners.entry(id).or_default().insert(host.clone());
             }
-            self.written.set(&id, made, hosts);
+        }
+        for (id, hosts) in of_owners {
+            if let Some(created) = self.parked.remove(&id, &hosts) {
+                self.written.add(&id, created, hosts);
+            }
         }
     }
 }

@@ -401,12 +401,19 @@ fn a_set_that_is_not_in_force_keeps_a_host_from_a_listener_alone_that_it_would_h
     assert_eq!(denial(&mut bench, &[("pay.test", 80), ("more.test", 80)]), None);
     assert!(denial(&mut bench, &[("pay.test", 80), ("other.test", 8081)]).is_some());
     bench.see([(own(&[]).0, None)]);
-    // Its owner does not lose it to a guest's set, as it would not to one in force.
-    for created in [1, 3] {
+    // Its owner named the host before there was the set, or after.
+    for (created, is_denied) in [(1, false), (3, true)] {
         bench.see([ingress("shop", created, "pay.test")]);
-        assert_eq!(denial(&mut bench, &[("pay.test", 80)]), None);
+        assert_eq!(denial(&mut bench, &[("pay.test", 80)]).is_some(), is_denied);
         bench.see([(ingress("shop", 0, "").0, None)]);
     }
+    // To one that owns the host by a route a guest's listener would leave it, in force.
+    let (id, object) = route(1, "pay.test");
+    let id = ObjectRef::new(id.kind, Key::new("shop", id.key.name));
+    bench.see([gateway("All", "*.test"), (id.clone(), object)]);
+    assert_eq!(bench.owner("pay.test"), Some("shop"));
+    assert_eq!(denial(&mut bench, &[("pay.test", 80)]), None);
+    bench.see([gateway("All", "*.infra"), (id, None)]);
     // One of a Gateway that lets it in no more.
     bench.see([gateway_with("Same", "All", "*.infra")]);
     assert_eq!(denial(&mut bench, &[("pay.test", 80)]), None);
@@ -542,4 +549,40 @@ fn a_review_of_many_hosts_beside_many_that_wait_looks_at_each_once() {
     let compared = crate::relation::compared();
     assert_eq!(bench.denial_of(hosts("b")), None);
     assert!(crate::relation::compared() - compared < 20_000 * 20);
+}
+
+#[test]
+fn a_listener_that_names_a_host_takes_no_name_from_who_waits_for_it() {
+    let mut bench = Bench::new();
+    bench.see([class(), gateway("All", "pay.test")]);
+    bench.delay([route(1, "pay.test")]);
+    assert!(bench.denial("pay.test").is_some());
+    let mut bench = Bench::new();
+    bench.see([class(), gateway("All", "pay.test"), route(1, "pay.test")]);
+    let (id, _) = gateway("All", "pay.test");
+    bench.see([(id, None)]);
+    assert!(bench.denial("pay.test").is_some(), "its Gateway is made again");
+}
+
+#[test]
+fn who_becomes_the_owner_of_a_host_keeps_what_it_wrote_before() {
+    let mut bench = Bench::new();
+    bench.see([class(), gateway("All", "*.test"), ingress("shop", 0, "pay.test")]);
+    bench.see([route(1, "pay.test")]);
+    let gone = |seen: Seen| (seen.0, None);
+    bench.see([gone(ingress("shop", 0, "pay.test"))]);
+    assert_eq!(bench.owner("pay.test"), Some("evil"));
+    bench.see([gone(gateway("All", "*.test"))]);
+    assert!(bench.denial("pay.test").is_some());
+}
+
+#[test]
+fn a_name_is_parked_when_its_object_is_written_again_while_another_namespace_has_the_host() {
+    let mut bench = Bench::new();
+    bench.see([class(), gateway("All", "*.infra"), route(1, "pay.test")]);
+    bench.see([ingress("shop", 1, "pay.test")]);
+    assert_eq!(bench.owner("pay.test"), Some("shop"));
+    bench.see([route_at(1, "pay.test", "name: none")]);
+    bench.see([(ingress("shop", 1, "pay.test").0, None)]);
+    assert_eq!(bench.denial("pay.test"), None);
 }
