@@ -34,13 +34,19 @@ const FIELDS: [Known; 13] = [
 ];
 
 fn field(name: &[u8]) -> Option<&'static Known> {
-    FIELDS.iter().find(|(known, ..)| name.eq_ignore_ascii_case(known.as_bytes()))
+    FIELDS.iter().find(|(known, ..)| is_alike(name, known.as_bytes()))
+}
+
+/// Whether two names of headers are one. Most differ in length, which is told without a call.
+#[inline]
+fn is_alike(one: &[u8], other: &[u8]) -> bool {
+    one.len() == other.len() && one.eq_ignore_ascii_case(other)
 }
 
 impl Request {
     /// The response has this header and no other of the name; `None` when memory is out.
     pub fn set_response_header(&self, name: &[u8], value: &[u8]) -> Option<()> {
-        if name.eq_ignore_ascii_case(b"content-type") {
+        if is_alike(name, b"content-type") {
             return self.set_content_type(value);
         }
         let known = field(name);
@@ -83,7 +89,7 @@ impl Request {
 
     fn remove_alike(&self, name: &[u8], known: Option<&Known>) {
         self.response_headers()
-            .filter(|header| header.name().eq_ignore_ascii_case(name))
+            .filter(|header| is_alike(header.name(), name))
             .for_each(Header::remove);
         if let Some(known) = known {
             self.forget(known);
@@ -99,7 +105,7 @@ impl Request {
                 continue;
             }
             header.remove();
-            let is_of = |(name, ..): &Known| header.name().eq_ignore_ascii_case(name.as_bytes());
+            let is_of = |(name, ..): &Known| is_alike(header.name(), name.as_bytes());
             if let Some(known) = FIELDS.iter().position(is_of).and_then(|at| known.get_mut(at)) {
                 *known = true;
             }
