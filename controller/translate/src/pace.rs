@@ -52,6 +52,8 @@ pub struct Pace {
     waiting: usize,
     delayed: u64,
     named: Named,
+    /// What of the hosts of these another namespace had when it was written.
+    parked: Named,
 }
 
 /// Whose share it is, and for what.
@@ -141,7 +143,7 @@ impl Pace {
                     break;
                 }
                 share.numbers.remove(&change.id);
-                self.named.set(&change.id, 0, BTreeSet::new());
+                self.forget_hosts(&change.id);
                 self.waiting -= 1;
                 self.news.insert(change.id.clone(), false);
                 due.push((change.id, change.object));
@@ -304,12 +306,19 @@ impl Pace {
         let mut hosts = hosts_of(prices.translator, prices.world, (id, new));
         // Their reading is paid by who has it done again and again.
         let price = price::NAME.saturating_mul(hosts.len() as u64);
-        if id.kind != Kind::ListenerSet {
-            let is_of_others = |host: &HostPattern| prices.translator.is_of_others(id, host);
-            hosts.retain(|host| !is_of_others(host));
-        }
-        self.named.set(id, new.and_then(created).unwrap_or_default(), hosts);
+        let is_of_others = |host: &HostPattern| {
+            id.kind != Kind::ListenerSet && prices.translator.is_of_others(id, host)
+        };
+        let parked = hosts.extract_if(.., |host| is_of_others(host)).collect();
+        let made = new.and_then(created).unwrap_or_default();
+        self.named.set(id, made, hosts);
+        self.parked.set(id, made, parked);
         self.share(payer, now).bucket.owe(price, now);
+    }
+
+    fn forget_hosts(&mut self, id: &ObjectRef) {
+        self.named.set(id, 0, BTreeSet::new());
+        self.parked.set(id, 0, BTreeSet::new());
     }
 
     fn forget(&mut self, payer: &Payer, id: &ObjectRef) {
@@ -317,12 +326,12 @@ impl Pace {
         if !share.remove(id) {
             return;
         }
-        self.waiting -= 1;
-        self.named.set(id, 0, BTreeSet::new());
-        self.news.insert(id.clone(), false);
         if share.order.is_empty() {
             self.by_time.remove(&(share.due_at, payer.clone()));
         }
+        self.waiting -= 1;
+        self.forget_hosts(id);
+        self.news.insert(id.clone(), false);
     }
 
     fn sweep(&mut self, now: Instant) {

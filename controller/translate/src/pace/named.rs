@@ -90,6 +90,11 @@ impl Named {
         })
     }
 
+    /// Whether this object, made then, names a host.
+    pub fn names_since(&self, id: &ObjectRef, created: i64, host: &HostPattern) -> bool {
+        self.hosts.relates(&Entry::of(id, created), host)
+    }
+
     /// Whether this object names a host.
     pub fn names(&self, id: &ObjectRef, host: &HostPattern) -> bool {
         let made = self.created.get(id);
@@ -206,7 +211,7 @@ pub fn created(object: &Object) -> Option<i64> {
 impl Pace {
     /// Whether an object names a host and waits.
     pub(crate) fn names(&self, id: &ObjectRef, host: &HostPattern) -> bool {
-        self.named.names(id, host)
+        self.named.names(id, host) || self.parked.names(id, host)
     }
 
     /// Whether an object that waits names a host.

@@ -319,7 +319,7 @@ impl Translator {
     }
 
     /// Who would lose a host to an older object that names it now: a listener loses nothing.
-    pub(crate) fn loser(&self, host: &HostPattern) -> Option<(Age, Kind)> {
+    pub(super) fn loser(&self, host: &HostPattern) -> Option<(Age, Kind)> {
         let decided = self.decide_owner(host);
         match decided.kind {
             Kind::Gateway => self.successor(host, decided.kind),

@@ -12,7 +12,7 @@ use crate::notes::Part;
 use oxigress_core::model::policy::{Policies, PolicyId};
 use oxigress_core::model::{BackendId, Bundle, BundleId, HostPattern};
 use oxigress_core::wire::native::Patch;
-use oxigress_objects::{Key, Kind, ObjectRef};
+use oxigress_objects::{Key, Kind, Name, ObjectRef};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -72,12 +72,32 @@ impl Translator {
         host: &HostPattern,
         by_gateway: Option<&'a GatewayClaim>,
     ) -> Option<(i64, &'a Key)> {
+        let (rule, alias) = (self.first_rule(host), self.first_alias(host));
+        owner::oldest(self.options.host_ownership, rule, alias, by_gateway).map(|(age, _)| age)
+    }
+
+    /// The namespace that [`Self::loser`] names, without a look at more than the oldest.
+    pub(super) fn namespace_with(&self, host: &HostPattern) -> Option<&Name> {
+        let by_gateway = self.gateway_claims.get(host);
+        let (rule, alias) = (self.first_rule(host), self.first_alias(host));
+        let oldest = owner::oldest(self.options.host_ownership, rule, alias, by_gateway);
+        let route = || by_gateway?.route.as_ref().map(|(age, _)| age.borrowed());
+        let by = match oldest? {
+            (_, Kind::Gateway) => rule.into_iter().chain(route()).min()?,
+            (by, _) => by,
+        };
+        Some(&by.1.namespace)
+    }
+
+    fn first_rule(&self, host: &HostPattern) -> Option<(i64, &Key)> {
         let is_main = |key: &Key| self.claims.get(key).is_some_and(|by| by.canary().is_none());
         let mut claimants = self.claimants.get(host).into_iter().flatten();
-        let rule = claimants.find(|(_, key)| is_main(key)).map(|(created, key)| (*created, key));
-        let aliases = self.aliases_onto(host);
-        let alias = aliases.first().map(|(alias, _)| alias.age.borrowed());
-        owner::oldest(self.options.host_ownership, rule, alias, by_gateway).map(|(age, _)| age)
+        claimants.find(|(_, key)| is_main(key)).map(|(created, key)| (*created, key))
+    }
+
+    fn first_alias(&self, host: &HostPattern) -> Option<(i64, &Key)> {
+        let alias = self.aliases.rights_from(&Alias::first_of(host)).next()?;
+        (alias.host == *host).then(|| alias.age.borrowed())
     }
 
     /// To whom a listener leaves a host that it names: the oldest Ingress or route that names it, too. `kind` is the owner's.

@@ -14,14 +14,14 @@ impl Translator {
     /// listener.
     pub(crate) fn is_of_others(&self, id: &ObjectRef, host: &HostPattern) -> bool {
         let owner = match id.kind {
-            Kind::Gateway => self.owner_of(host).map(|(owner, _)| owner.namespace.clone()),
-            _ => self.loser(host).map(|(owner, _)| owner.key.namespace),
+            Kind::Gateway => self.owner_of(host).map(|(owner, _)| &owner.namespace),
+            _ => self.namespace_with(host),
         };
-        owner.is_some_and(|owner| owner != id.key.namespace)
+        owner.is_some_and(|owner| *owner != id.key.namespace)
     }
 
     /// Takes note of the hosts that routes name, and ListenerSets that are stored and not in force, and of other names of the hosts
-    /// of Ingresses. `hosts`: those that may have another owner, which is decided by now.
+    /// of Ingresses. `hosts`: those that may have another owner beside those that routes and listeners name, which is decided by now.
     pub(super) fn note_written(
         &mut self,
         world: &World,
@@ -40,21 +40,28 @@ impl Translator {
             self.writing.insert(id.clone(), (made, hosts));
         }
         for (id, (made, mut kept)) in std::mem::take(&mut self.writing) {
-            let is_parked =
-                |host: &HostPattern| id.kind != Kind::ListenerSet && self.is_of_others(&id, host);
+            // Who is parked stays so while nobody has the host: its owner makes its object again, perhaps.
+            let stays = |host: &HostPattern| {
+                self.parked.names_since(&id, made, host) && self.namespace_with(host).is_none()
+            };
+            let is_parked = |host: &HostPattern| {
+                id.kind != Kind::ListenerSet && (self.is_of_others(&id, host) || stays(host))
+            };
             let parked: BTreeSet<_> = kept.extract_if(.., |host| is_parked(host)).collect();
             self.written.set(&id, made, kept);
             self.parked.set(&id, made, parked);
         }
         self.keep_names_of_owners(hosts);
+        let claimed = std::mem::take(&mut self.claimed);
+        self.keep_names_of_owners(&claimed);
     }
 
     /// What an owner has written before it had the host is kept from now on.
     fn keep_names_of_owners(&mut self, hosts: &BTreeSet<HostPattern>) {
         let mut of_owners: BTreeMap<ObjectRef, BTreeSet<HostPattern>> = BTreeMap::new();
         for host in hosts.iter().filter(|host| self.parked.has(host)) {
-            let Some((owner, _)) = self.loser(host) else { continue };
-            for id in self.parked.of_namespace(&owner.key.namespace, host) {
+            let Some(owner) = self.namespace_with(host) else { continue };
+            for id in self.parked.of_namespace(owner, host) {
                 of_owners.entry(id).or_default().insert(host.clone());
             }
         }

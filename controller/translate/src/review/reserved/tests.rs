@@ -492,6 +492,23 @@ fn hosts_of_what_waits_are_read_again_only_where_it_writes_others() {
     assert_eq!(bench.denial("x.test"), None);
 }
 
+/// The same object, with something else in it.
+fn again(object: &Object) -> Object {
+    match object {
+        Object::Ingress(ingress) => {
+            let mut ingress = Ingress::clone(ingress);
+            ingress.annotations.insert("note".into(), "more".into());
+            Object::Ingress(Arc::new(ingress))
+        }
+        Object::Route(route) => {
+            let mut route = Route::clone(route);
+            route.meta.generation += 1;
+            Object::Route(Arc::new(route))
+        }
+        other => other.clone(),
+    }
+}
+
 #[test]
 fn what_is_named_while_another_namespace_has_the_host_is_kept_from_nobody() {
     let parked: [fn() -> Seen; 3] = [
@@ -506,6 +523,10 @@ fn what_is_named_while_another_namespace_has_the_host_is_kept_from_nobody() {
         let gone = ingress("shop", 1, "pay.test").0;
         bench.see([(gone, None)]);
         assert_eq!(bench.denial("pay.test"), None, "its owner makes it again");
+        let (id, object) = parked();
+        let object = object.map(|object| again(&object));
+        bench.see([(id, object)]);
+        assert_eq!(bench.denial("pay.test"), None, "also where it is read again meanwhile");
         // Whoever names it while nobody has it does keep it.
         bench.see([(parked().0, None)]);
         bench.see([parked()]);
@@ -566,14 +587,22 @@ fn a_listener_that_names_a_host_takes_no_name_from_who_waits_for_it() {
 
 #[test]
 fn who_becomes_the_owner_of_a_host_keeps_what_it_wrote_before() {
-    let mut bench = Bench::new();
-    bench.see([class(), gateway("All", "*.test"), ingress("shop", 0, "pay.test")]);
-    bench.see([route(1, "pay.test")]);
-    let gone = |seen: Seen| (seen.0, None);
-    bench.see([gone(ingress("shop", 0, "pay.test"))]);
-    assert_eq!(bench.owner("pay.test"), Some("evil"));
-    bench.see([gone(gateway("All", "*.test"))]);
-    assert!(bench.denial("pay.test").is_some());
+    let (id, object) = route(0, "pay.test");
+    let Some(Object::Route(object)) = object else { panic!("{id}") };
+    let mut object = Route::clone(&object);
+    object.meta.created = 0;
+    let id = ObjectRef::new(id.kind, Key::new("shop", id.key.name));
+    let of_shop = (id, Some(Object::Route(Arc::new(object))));
+    for first in [ingress("shop", 0, "pay.test"), of_shop] {
+        let mut bench = Bench::new();
+        bench.see([class(), gateway("All", "*.test"), first.clone()]);
+        bench.see([route(1, "pay.test")]);
+        assert_eq!(bench.owner("pay.test"), Some("shop"));
+        bench.see([(first.0, None)]);
+        assert_eq!(bench.owner("pay.test"), Some("evil"));
+        bench.see([(gateway("All", "*.test").0, None)]);
+        assert!(bench.denial("pay.test").is_some());
+    }
 }
 
 #[test]
