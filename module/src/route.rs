@@ -8,7 +8,7 @@ pub mod mirror;
 pub mod own;
 pub mod rewrite;
 
-pub use facts::{Live, RequestFacts, find_endpoint_set, live_endpoints};
+pub use facts::{Live, RequestFacts, backend, find_endpoint_set, live_endpoints};
 pub use own::server;
 
 use crate::request::Request;

@@ -306,11 +306,9 @@ impl Pace {
         let mut hosts = hosts_of(prices.translator, prices.world, (id, new));
         // Their reading is paid by who has it done again and again.
         let price = price::NAME.saturating_mul(hosts.len() as u64);
-        let is_of_others = |host: &HostPattern| {
-            id.kind != Kind::ListenerSet && prices.translator.is_of_others(id, host)
-        };
-        let parked = hosts.extract_if(.., |host| is_of_others(host)).collect();
         let made = new.and_then(created).unwrap_or_default();
+        let parks = |host: &HostPattern| prices.translator.parks(id, made, host, &self.parked);
+        let parked = hosts.extract_if(.., |host| parks(host)).collect();
         self.named.set(id, made, hosts);
         self.parked.set(id, made, parked);
         self.share(payer, now).bucket.owe(price, now);

@@ -91,8 +91,8 @@ impl<L: Ord + Clone, R: Ord> Relation<L, R> {
             COMPARED.set(COMPARED.get() + 1);
             (**other).cmp(right)
         };
-        let found = |all: &Box<[Arc<R>]>| all.binary_search_by(compare).is_ok();
-        self.forward.get(left).is_some_and(found)
+        let all = self.forward.get(left).map(AsRef::as_ref).unwrap_or_default();
+        all.binary_search_by(compare).is_ok()
     }
 
     /// Whether anything is related to `right`.

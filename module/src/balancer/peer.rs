@@ -10,10 +10,10 @@ use crate::headers::{fastcgi, interim, reverse};
 use crate::request::Request;
 use crate::request::route::EndpointSetRef;
 use crate::request::spans;
+use crate::route;
 use crate::system::log;
 use crate::system::memory::now_milliseconds;
 use crate::worker::Worker;
-use crate::zone::retired;
 use nginx::event::{is_exiting, is_terminating};
 use nginx::sys::{NGX_HTTP_GET, NGX_HTTP_HEAD, NGX_HTTP_OPTIONS, NGX_HTTP_UPSTREAM_FT_ERROR};
 use nginx::{
@@ -185,7 +185,9 @@ impl<'r> Selected<'r> {
             return;
         }
         let decided = self.endpoint_set.place.generation();
-        let Some(mut record) = retired::backend(&guard, self.backend, decided) else { return };
+        let Some(mut record) = route::backend(worker, &guard, self.backend, decided) else {
+            return;
+        };
         // The router has decided on an alternative already.
         let alternative = match request.route_names() {
             Some(_) => None,
@@ -193,7 +195,7 @@ impl<'r> Selected<'r> {
         };
         if let Some(copy) = alternative.and_then(|id| request.set_alternative(id)) {
             (self.backend, self.endpoint_set) = (copy, EndpointSetRef::default());
-            let Some(other) = retired::backend(&guard, copy, 0) else { return };
+            let Some(other) = route::backend(worker, &guard, copy, 0) else { return };
             record = other;
         }
         let selection = selection::of(request, &record);

@@ -3,11 +3,9 @@
 
 use crate::balancer::choose::SelectBy;
 use crate::request::Request;
-use crate::route::Live;
-use crate::route::RequestFacts;
+use crate::route::{self, Live, RequestFacts};
 use crate::system::memory::wall_clock_milliseconds;
 use crate::zone::records::GuardedRecords;
-use crate::zone::retired;
 use oxigress_core::balancer::cookie::{self, RequestView};
 use oxigress_core::balancer::hash_key;
 use oxigress_core::balancer::ring;
@@ -68,7 +66,7 @@ pub fn set_cookie(
     key: &[u8],
 ) -> Option<String> {
     let guard = request.worker().reader().read();
-    let affinity = retired::backend(&guard, backend, decided)?.affinity()?;
+    let affinity = route::backend(request.worker(), &guard, backend, decided)?.affinity()?;
     let path = match request.route_names() {
         Some(names) => names.path(),
         None => request.variable(b"location_path").unwrap_or_default(),

@@ -14,7 +14,7 @@ use oxigress_core::balancer::{cookie, split};
 use oxigress_core::decision::{EndpointSet, Facts, Generation, Shown, Unusable};
 use oxigress_core::patterns::Patterns;
 use oxigress_core::recent::Recent;
-use oxigress_core::record::{EndpointsView, Kind, Records, SettingsView};
+use oxigress_core::record::{BackendView, EndpointsView, Kind, Records, SettingsView};
 use oxigress_core::router::{ServerMatch, find_server, tls};
 use oxigress_core::text::template::Values;
 use oxigress_store::{Guard, KeyHash, Record, RecordPlace};
@@ -35,6 +35,8 @@ pub struct DecisionCache {
     certificates: Recent<bool>,
     /// Where the endpoint sets of backends stand that were asked for lately.
     endpoints: Recent<RecordPlace>,
+    /// Where the records of such backends stand themselves.
+    backends: Recent<RecordPlace>,
 }
 
 /// The server of a host.
@@ -88,7 +90,10 @@ impl<'g> Generation<'g> for Live<'g> {
 
     #[inline]
     fn record(&self, kind: Kind, key: &[u8]) -> Option<Record<'g>> {
-        self.guard.get(kind as u8, key)
+        match kind {
+            Kind::Backend => live_backend(self.worker, self.guard, key),
+            _ => self.guard.get(kind as u8, key),
+        }
     }
 
     #[inline]
@@ -186,11 +191,41 @@ pub fn live_endpoints<'g>(
     backend: &[u8],
 ) -> Option<Record<'g>> {
     let kept = worker.part::<DecisionCache>();
-    let place = kept.endpoints.find(guard.generation(), backend, || {
-        let record = guard.get(Kind::Endpoints as u8, backend);
+    live(guard, &kept.endpoints, Kind::Endpoints, backend)
+}
+
+/// The record of the live backend with this id.
+#[inline]
+fn live_backend<'g>(worker: &Worker, guard: &'g Guard<'_>, id: &[u8]) -> Option<Record<'g>> {
+    live(guard, &worker.part::<DecisionCache>().backends, Kind::Backend, id)
+}
+
+/// The live record of a kind with this id, which may have been asked for lately.
+#[inline]
+fn live<'g>(
+    guard: &'g Guard<'_>,
+    recent: &Recent<RecordPlace>,
+    kind: Kind,
+    id: &[u8],
+) -> Option<Record<'g>> {
+    let place = recent.find(guard.generation(), id, || {
+        let record = guard.get(kind as u8, id);
         record.map_or_else(RecordPlace::default, |record| guard.place(&record))
     });
     guard.at(place)
+}
+
+/// A backend that is live, or was removed after generation `decided`.
+pub fn backend<'g>(
+    worker: &Worker,
+    guard: &'g Guard<'_>,
+    id: &[u8],
+    decided: u64,
+) -> Option<BackendView<'g>> {
+    match live_backend(worker, guard, id) {
+        Some(live) => Some(BackendView::new(live.value())),
+        None => retired::backend(guard, id, decided),
+    }
 }
 
 /// The endpoint set of a backend.

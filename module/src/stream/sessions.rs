@@ -5,9 +5,9 @@ use crate::balancer::outcome::AttemptOutcome;
 use crate::balancer::selection;
 use crate::request::policies::{self, Compiled};
 use crate::request::route::EndpointSetRef;
+use crate::route;
 use crate::worker::Worker;
 use crate::zone::records::GuardedRecords;
-use crate::zone::retired;
 use nginx::stream::Session;
 use oxigress_core::balancer::statistics::Failure;
 use oxigress_core::model::StreamPort;
@@ -124,7 +124,8 @@ pub fn hash<'v>(
     if !choose::refresh_endpoint_set(worker, &guard, backend, endpoint_set) {
         return None;
     }
-    let key = retired::backend(&guard, backend, endpoint_set.place.generation())?.hash_key()?;
+    let decided = endpoint_set.place.generation();
+    let key = route::backend(worker, &guard, backend, decided)?.hash_key()?;
     Some(selection::hash(key, &Variables(variable)))
 }
 

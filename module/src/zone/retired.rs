@@ -61,12 +61,11 @@ pub fn endpoints<'g>(
     Some((find(guard, RETIRED_ENDPOINTS, id, decided)?, guard.hash(RETIRED_ENDPOINTS, id)))
 }
 
-/// A backend that is live, or was removed after generation `decided`.
+/// A backend that was removed after generation `decided`.
+#[cold]
 pub fn backend<'g>(guard: &'g Guard<'_>, id: &[u8], decided: u64) -> Option<BackendView<'g>> {
-    match guard.get(Kind::Backend as u8, id) {
-        Some(live) => Some(BackendView::new(live.value())),
-        None => Some(BackendView::new(retired_value(find(guard, BACKEND, id, decided)?.value()))),
-    }
+    let record = find(guard, BACKEND, id, decided)?;
+    Some(BackendView::new(retired_value(record.value())))
 }
 
 /// What one write keeps.

@@ -123,7 +123,7 @@ impl Translator {
             (Some(Object::Route(old)), Object::Route(new))
                 if old.spec.parent_refs != new.spec.parent_refs =>
             {
-                let named = hosts.iter_mut().filter(|(host, _)| self.written.names(id, host));
+                let named = hosts.iter_mut().filter(|(host, _)| self.has_named(id, host));
                 named.for_each(|(_, since)| *since = created(object));
             }
             (Some(_), _) => {

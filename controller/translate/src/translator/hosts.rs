@@ -16,6 +16,9 @@ use oxigress_objects::{Key, Kind, Name, ObjectRef};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+/// Most canaries of a host that are looked at to tell whose a name is that is written in an object which is not in force.
+const MOST_CANARIES: usize = 64;
+
 impl Translator {
     /// The hosts that lead to a Service's port, by whichever of its backends.
     pub(super) fn hosts_of(&self, port: &BackendId) -> BTreeSet<HostPattern> {
@@ -72,14 +75,15 @@ impl Translator {
         host: &HostPattern,
         by_gateway: Option<&'a GatewayClaim>,
     ) -> Option<(i64, &'a Key)> {
-        let (rule, alias) = (self.first_rule(host), self.first_alias(host));
+        let (rule, alias) = (self.first_rule(host, usize::MAX), self.first_alias(host));
         owner::oldest(self.options.host_ownership, rule, alias, by_gateway).map(|(age, _)| age)
     }
 
-    /// The namespace that [`Self::loser`] names, without a look at more than the oldest.
+    /// The namespace that [`Self::loser`] names, without a look at more than the oldest. It is not told where many canaries are older
+    /// than all others.
     pub(super) fn namespace_with(&self, host: &HostPattern) -> Option<&Name> {
         let by_gateway = self.gateway_claims.get(host);
-        let (rule, alias) = (self.first_rule(host), self.first_alias(host));
+        let (rule, alias) = (self.first_rule(host, MOST_CANARIES), self.first_alias(host));
         let oldest = owner::oldest(self.options.host_ownership, rule, alias, by_gateway);
         let route = || by_gateway?.route.as_ref().map(|(age, _)| age.borrowed());
         let by = match oldest? {
@@ -89,9 +93,10 @@ impl Translator {
         Some(&by.1.namespace)
     }
 
-    fn first_rule(&self, host: &HostPattern) -> Option<(i64, &Key)> {
+    /// The oldest Ingress that is no canary, among so many.
+    fn first_rule(&self, host: &HostPattern, most: usize) -> Option<(i64, &Key)> {
         let is_main = |key: &Key| self.claims.get(key).is_some_and(|by| by.canary().is_none());
-        let mut claimants = self.claimants.get(host).into_iter().flatten();
+        let mut claimants = self.claimants.get(host).into_iter().flatten().take(most);
         claimants.find(|(_, key)| is_main(key)).map(|(created, key)| (*created, key))
     }
 

@@ -4,7 +4,7 @@
 //!          has the host.
 
 use super::Translator;
-use crate::pace::{created, hosts_of};
+use crate::pace::{Named, created, hosts_of};
 use oxigress_core::model::HostPattern;
 use oxigress_objects::{Changed, Kind, ObjectRef, World};
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,12 +12,32 @@ use std::collections::{BTreeMap, BTreeSet};
 impl Translator {
     /// Whether another namespace has a host that an object names. A listener leaves its host to who names it, but to another
     /// listener.
-    pub(crate) fn is_of_others(&self, id: &ObjectRef, host: &HostPattern) -> bool {
+    fn is_of_others(&self, id: &ObjectRef, host: &HostPattern) -> bool {
         let owner = match id.kind {
             Kind::Gateway => self.owner_of(host).map(|(owner, _)| &owner.namespace),
             _ => self.namespace_with(host),
         };
         owner.is_some_and(|owner| *owner != id.key.namespace)
+    }
+
+    /// Whether a name that an object writes, which was made then, is kept from nobody. One that is `parked` already stays so while
+    /// nobody has the host: its owner makes its object again, perhaps.
+    pub(crate) fn parks(
+        &self,
+        id: &ObjectRef,
+        made: i64,
+        host: &HostPattern,
+        parked: &Named,
+    ) -> bool {
+        let is_parked =
+            || [parked, &self.parked].into_iter().any(|all| all.names_since(id, made, host));
+        id.kind != Kind::ListenerSet
+            && (self.is_of_others(id, host) || self.namespace_with(host).is_none() && is_parked())
+    }
+
+    /// Whether an object has written a host before.
+    pub(crate) fn has_named(&self, id: &ObjectRef, host: &HostPattern) -> bool {
+        self.written.names(id, host) || self.parked.names(id, host)
     }
 
     /// Takes note of the hosts that routes name, and ListenerSets that are stored and not in force, and of other names of the hosts
@@ -40,13 +60,7 @@ impl Translator {
             self.writing.insert(id.clone(), (made, hosts));
         }
         for (id, (made, mut kept)) in std::mem::take(&mut self.writing) {
-            // Who is parked stays so while nobody has the host: its owner makes its object again, perhaps.
-            let stays = |host: &HostPattern| {
-                self.parked.names_since(&id, made, host) && self.namespace_with(host).is_none()
-            };
-            let is_parked = |host: &HostPattern| {
-                id.kind != Kind::ListenerSet && (self.is_of_others(&id, host) || stays(host))
-            };
+            let is_parked = |host: &HostPattern| self.parks(&id, made, host, &self.parked);
             let parked: BTreeSet<_> = kept.extract_if(.., |host| is_parked(host)).collect();
             self.written.set(&id, made, kept);
             self.parked.set(&id, made, parked);

@@ -497,7 +497,9 @@ fn again(object: &Object) -> Object {
     match object {
         Object::Ingress(ingress) => {
             let mut ingress = Ingress::clone(ingress);
-            ingress.annotations.insert("note".into(), "more".into());
+            let rule =
+                Rule { host: format!("more-{}.test", ingress.rules.len()), paths: Vec::new() };
+            ingress.rules.push(rule);
             Object::Ingress(Arc::new(ingress))
         }
         Object::Route(route) => {
@@ -527,6 +529,11 @@ fn what_is_named_while_another_namespace_has_the_host_is_kept_from_nobody() {
         let object = object.map(|object| again(&object));
         bench.see([(id, object)]);
         assert_eq!(bench.denial("pay.test"), None, "also where it is read again meanwhile");
+        if parked().0.kind == Kind::Ingress {
+            let (id, object) = parked();
+            bench.delay([(id, object.map(|object| again(&again(&object))))]);
+            assert_eq!(bench.denial("pay.test"), None, "and where an edit of it waits");
+        }
         // Whoever names it while nobody has it does keep it.
         bench.see([(parked().0, None)]);
         bench.see([parked()]);
@@ -553,6 +560,11 @@ fn a_route_at_other_parents_has_named_its_hosts_as_long_as_there_is_it() {
     assert_eq!(bench.denial_of(of("shop", 1, "new")), None, "it is older than the other");
     assert!(bench.denial_of(of("evil", 2, "new")).is_some());
     assert!(bench.denial_of(of("shop", 3, "new")).is_some(), "it is made anew");
+    // It was written while another namespace had the host.
+    let mut bench = Bench::new();
+    bench.see([class(), ingress("first", 1, "pay.test"), of("shop", 1, "old")]);
+    bench.see([(ingress("first", 1, "pay.test").0, None), of("evil", 2, "old")]);
+    assert_eq!(bench.denial_of(of("shop", 1, "new")), None);
 }
 
 #[test]
