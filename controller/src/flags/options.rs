@@ -5,6 +5,7 @@ use oxigress_core::balancer::destinations::{self, Destinations};
 use oxigress_supervisor as supervisor;
 use oxigress_translate::{HostOwnership, Options};
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::time::Duration;
 
 impl Flags {
@@ -67,12 +68,15 @@ impl Flags {
 
     /// Where connections of nginx may lead, but for its own listeners, which it knows.
     pub fn destinations(&self) -> destinations::Settings {
-        let is_folder = self.manifests.is_some();
         destinations::Settings {
-            allows_loopback: self.allow_loopback_destinations.unwrap_or(is_folder),
+            allows_loopback: self.allows_loopback(),
             denied: self.deny_destinations.clone(),
             own_ports: self.own_ports().map(|(port, _)| port).collect(),
         }
+    }
+
+    fn allows_loopback(&self) -> bool {
+        self.allow_loopback_destinations.unwrap_or(self.manifests.is_some())
     }
 
     /// The same, with the ports for clients.
@@ -89,7 +93,8 @@ impl Flags {
         let webhook = webhook.map(|address| (address.port(), "--validating-webhook"));
         let health = (self.healthz_port, "--healthz-port");
         // On loopback, where no route leads, its port is nobody else's on other addresses.
-        let dashboard = self.dashboard_address.0.filter(|address| !address.ip().is_loopback());
+        let is_reached = |ip: IpAddr| !ip.is_loopback() || self.allows_loopback();
+        let dashboard = self.dashboard_address.0.filter(|address| is_reached(address.ip()));
         let dashboard = dashboard.map(|address| (address.port(), "--dashboard-address"));
         inside.into_iter().chain(status).chain(webhook).chain(dashboard).chain([health])
     }

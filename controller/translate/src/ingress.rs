@@ -17,7 +17,7 @@ use oxigress_core::model::policy::Policies;
 use oxigress_core::model::{
     BackendId, Bundle, BundleId, HostPattern, MAX_RULES, PathPattern, shorten,
 };
-use oxigress_core::patterns::{is_plain, leading_text};
+use oxigress_core::patterns::{MAX_PATTERN_BYTES, is_plain, leading_text};
 use oxigress_objects::acceptance::Acceptance;
 use oxigress_objects::ingress::{Ingress, Path, PathType, Port, Target, Tls};
 use oxigress_objects::small::SortedMap;
@@ -282,15 +282,38 @@ pub fn take_paths_read() -> usize {
     PATHS.take()
 }
 
-/// What closes a path that is not served: of an expression all that begins as it does, as nginx compares it, upper and
-/// lower case alike; of any other path whole segments. Nothing closes a whole host.
-fn closing(written: &str, is_regex: bool) -> Option<PathPattern> {
-    let text = leading_text(written);
-    let pattern = match is_regex {
-        true => PathPattern::uncompiled(text),
-        false => PathPattern::prefix(text),
+/// What closes a path that is not served, and the text that requests begin with then: of an expression what all its matches begin
+/// with, of any other path as much of it as can be served. It is compared as nginx compares expressions, upper and lower case alike,
+/// since the rest may begin within a segment. Nothing closes a whole host.
+fn closing(written: &str, is_regex: bool) -> Option<(PathPattern, &str)> {
+    let text = match is_regex {
+        true => leading_text(written),
+        false => servable(written),
     };
-    pattern.ok().filter(|_| text.len() > 1)
+    let pattern = PathPattern::uncompiled(&literal(text)).ok()?;
+    (text.len() > 1).then_some((pattern, text))
+}
+
+/// The beginning of a path that is not served as a whole.
+fn servable(written: &str) -> &str {
+    let end = written.bytes().position(|byte| byte.is_ascii_control()).unwrap_or(written.len());
+    // As an expression no letter takes more than two bytes.
+    let mut end = end.min(MAX_PATTERN_BYTES / 2);
+    while !written.is_char_boundary(end) {
+        end -= 1;
+    }
+    written.get(..end).unwrap_or_default()
+}
+
+/// An expression that matches this text.
+fn literal(text: &str) -> String {
+    let is_plain =
+        |letter: char| letter.is_alphanumeric() || !letter.is_ascii() || "/_-".contains(letter);
+    let escaped = text.chars().flat_map(|letter| {
+        let mark = (!is_plain(letter)).then_some('\\');
+        mark.into_iter().chain([letter])
+    });
+    escaped.collect()
 }
 
 impl Claims {
@@ -356,14 +379,14 @@ impl Claims {
             _ if is_regex => compiler.path(written),
             _ => PathPattern::prefix(written),
         };
-        let closed = (!is_exact).then(|| closing(written, is_regex)).flatten();
+        let closed = closing(written, is_regex);
         let (pattern, is_refused) = match (pattern, closed) {
             (Ok(pattern), _) => (pattern, false),
-            (Err(why), Some(closed)) => {
+            (Err(why), Some((closed, text))) => {
                 let message = format!(
                     "{field}.path: {why}; requests whose path begins with {} are answered 503 unless a longer path \
                      matches, if this namespace owns the host",
-                    leading_text(written)
+                    shorten(text)
                 );
                 notes.push(Note::rejected(message));
                 (closed, true)

@@ -56,6 +56,13 @@ fields! { Request {
     text method = method_name;
     /// The request line as it was sent.
     text request_line = request_line;
+    /// The protocol as the request line names it; empty for HTTP/0.9.
+    text protocol = http_protocol;
+    /// The protocol as a number, `NGX_HTTP_VERSION_11` and the like. nginx sets that of HTTP/0.9 where an endpoint's answer has no
+    /// status line, and sends no head then.
+    get http_version: usize = http_version;
+    /// Another number for the protocol.
+    set set_http_version: usize = http_version;
     /// The bit of the method, `NGX_HTTP_GET` and the like.
     get method_bit: usize = method;
     /// The length of the body; negative, if the client does not say.

@@ -6,13 +6,18 @@
 use crate::conf::Declared;
 use crate::headers::draining;
 use crate::headers::draining::Draining;
+use crate::headers::interim::NO_STATUS_LINE;
 use crate::headers::responses;
 use crate::request::Request;
-use nginx::{HeaderFilter, NextFilter};
+use nginx::{HeaderFilter, NextFilter, Upstream};
 
 /// The most header lines of an answer: each change of headers that policies make, up to some hundreds, looks at all of
 /// them. Within a buffer of 16m an endpoint could send millions. nginx has read them by then.
 const MAX_HEADERS: usize = 1_000;
+
+/// nginx's `NGX_HTTP_VERSION_9` and `NGX_HTTP_VERSION_10`; HTTP/2 and 3 are whole multiples.
+const HTTP_09: usize = 9;
+const HTTP_10: usize = 1000;
 
 /// The filter in front of nginx's.
 pub struct Filter;
@@ -61,8 +66,14 @@ fn run(raw: &nginx::Request) -> bool {
     if lines > MAX_HEADERS && !answer_too_many(&request, lines) {
         return false;
     }
-    if raw.status() == 502 && request.is_busy() {
-        answer_busy(raw);
+    match raw.status() {
+        502 if request.is_busy() => answer_busy(raw),
+        // It came in parts, so that nobody has seen the whole line before nginx.
+        101 if !raw.upstream().is_none_or(Upstream::is_upgraded) => return false,
+        _ => {}
+    }
+    if raw.http_version() == HTTP_09 && !raw.protocol().is_empty() {
+        answer_without_head(&request);
     }
     if let Some(policies) = request.policies()
         && !responses::finish(&request, policies)
@@ -97,6 +108,21 @@ fn answer_too_many(request: &Request<'_>, lines: usize) -> bool {
     raw.set_response_length(0);
     raw.set_header_only(true);
     !raw.hides_server() || raw.hide_server().is_some()
+}
+
+/// 502 in place of an answer without a status line, which nginx would send as it is and keep the client's connection.
+fn answer_without_head(request: &Request<'_>) {
+    request.log_error(format_args!("{NO_STATUS_LINE}"));
+    let raw = request.nginx();
+    raw.set_http_version(match raw.protocol() {
+        b"HTTP/1.0" => HTTP_10,
+        b"HTTP/2.0" => 2 * HTTP_10,
+        b"HTTP/3.0" => 3 * HTTP_10,
+        _ => HTTP_10 + 1,
+    });
+    raw.replace_status(502);
+    raw.set_response_length(0);
+    raw.set_header_only(true);
 }
 
 /// 503 where every endpoint is busy up to its limit.

@@ -28,6 +28,9 @@ const MAX_TRAILER_BYTES: usize = 1024 * 1024;
 /// HTTP/2 a line may take one byte.
 const SMALL: usize = 8 * 1024;
 
+/// What the log says of an answer that is none.
+pub const NO_STATUS_LINE: &str = "ingress: the endpoint's answer has no valid status line: 502";
+
 /// What is kept with a request.
 #[derive(Default)]
 pub struct Interim {
@@ -150,6 +153,20 @@ fn read_over(request: &Request<'_>, interim: &Interim, buffer: &Buffer) -> Head 
             }
             First::Unknown => return Head::Unfinished,
             First::Response => return count_lines(request, interim, buffer),
+            // Where nobody has asked for it, what follows would be the client's next answer.
+            First::Switch if request.nginx().upgrade_header().is_some() => {
+                return count_lines(request, interim, buffer);
+            }
+            First::Switch => {
+                request.log_error(format_args!(
+                    "ingress: the endpoint answers 101 to a request without Upgrade: 502"
+                ));
+                return Head::Invalid;
+            }
+            First::Nothing => {
+                request.log_error(format_args!("{NO_STATUS_LINE}"));
+                return Head::Invalid;
+            }
             First::Interim(head) => {
                 interim.count.set(interim.count.get() + 1);
                 if interim.count.get() > MAX {

@@ -20,6 +20,16 @@ fn hints(count: usize) -> String {
     HINTS.into_iter().cycle().take(count).collect()
 }
 
+/// What is no response, though nginx would send it to the client as one. A path names it by its place, from [`NONE`] on.
+const RAW: [&str; 5] = [
+    "\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx",
+    "hello",
+    "HTTP/1.1 200 OK\rX: y\r\n\r\nbody",
+    "HTTP/1.1 20x OK\r\n\r\nbody",
+    "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\nHTTP/1.1 200 OK\r\n\r\n",
+];
+const NONE: usize = 2_000;
+
 /// Stands for an interim response that does not end.
 const ENDLESS: usize = 1_000;
 
@@ -50,6 +60,7 @@ fn serve(mut stream: std::net::TcpStream) -> Option<()> {
         let (count, cut) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
         let answer = match count {
             ENDLESS => format!("HTTP/1.1 103 Early Hints\r\nLink: {}", "a".repeat(40_000)),
+            _ if count >= NONE => RAW.get(count - NONE)?.to_string(),
             _ => hints(count) + ANSWER,
         };
         let (first, rest) = answer.split_at_checked(cut).unwrap_or((&answer, ""));
@@ -98,6 +109,17 @@ fn the_response_after_interim_ones_is_the_response() {
         }
         let answer = get(17, 9_999)?;
         ensure!(answer.status == 502, "an endpoint without end: {answer}");
+        for (place, raw) in RAW.iter().enumerate() {
+            for cut in 0..=raw.len() {
+                let answer = get(NONE + place, cut)?;
+                ensure!(
+                    answer.status == 502 && answer.text() != "x",
+                    "{raw:?} cut at {cut}: {answer}"
+                );
+                let next = get(0, 9_999)?;
+                ensure!(next.text() == "body", "after {raw:?} cut at {cut}: {next}");
+            }
+        }
         Ok(())
     });
 }

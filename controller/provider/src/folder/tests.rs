@@ -236,6 +236,22 @@ async fn a_folder_keeps_its_files_when_one_of_its_names_goes() {
     }
 }
 
+#[tokio::test]
+async fn a_link_to_a_large_tree_elsewhere_is_told_and_the_folder_goes_on() {
+    let mut f = Fixture::new().await;
+    let outside = tempfile::tempdir().unwrap();
+    for n in 0..10_100 {
+        fs::write(outside.path().join(format!("{n}")), "").unwrap();
+    }
+    link(outside.path().to_str().unwrap(), &f.folder.path().join("all"));
+    f.write("a.yaml", &["a"]);
+    let problems = problems_until(&mut f, &["a"]).await;
+    assert_eq!(problems.len(), 1, "{problems:?}");
+    assert!(problems[0].contains("remove the link"), "{problems:?}");
+    f.write("b.yaml", &["b"]);
+    assert_eq!(problems_until(&mut f, &["a", "b"]).await, [""; 0]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_link_to_a_release_that_is_swapped_is_followed() {
     let folder = tempfile::tempdir().unwrap();

@@ -187,29 +187,51 @@ mod tests {
         assert_eq!(count("small.test"), (0, 1));
     }
 
+    /// Whether a request is closed where an Ingress has a path of this type, as JSON, beside `/`.
+    fn is_closed(pattern: &str, path_type: &str, path: &str) -> bool {
+        let text = format!(
+            "---\napiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata:\n  name: i\n  namespace: a\n  annotations: \
+             {{ kubernetes.io/ingress.class: nginx, nginx.ingress.kubernetes.io/use-regex: \"{}\" }}\nspec:\n  \
+             rules:\n  - host: a.test\n    http:\n      paths:\n      - {{ path: \"{pattern}\", pathType: \
+             {path_type}, backend: {{ service: {{ name: s, port: {{ number: 80 }} }} }} }}\n      - {{ path: /, \
+             pathType: Prefix, backend: {{ service: {{ name: s, port: {{ number: 80 }} }} }} }}\n",
+            path_type == "ImplementationSpecific"
+        );
+        let snapshot = translate(&testing::world(&text), &Options::default()).snapshot;
+        let server = encode_server(&snapshot.servers[&HostPattern::parse("a.test").unwrap()]);
+        let route = ServerView::new(&server).rule(
+            path.as_bytes(),
+            &oxigress_core::record::NoParts,
+            &Patterns::default(),
+        );
+        let route = route.unwrap().unwrap();
+        let id = str::from_utf8(route.rule.policies()).unwrap();
+        PolicyId::parse(id).is_ok_and(|id| snapshot.policies[&id].denied == Some(503))
+    }
+
+    #[test]
+    fn a_path_that_cannot_be_served_closes_as_much_of_it_as_can_be() {
+        let long = format!("/admin/{}", "a".repeat(4_100));
+        for (written, path) in [
+            (r"/a.m\x01in", "/a.m\u{1}in"),
+            (r"/a.m\x01in", "/a.min"),
+            (&long, &long),
+            (r"/über\x7f", "/über/x"),
+        ] {
+            for path_type in ["Prefix", "Exact"] {
+                assert!(is_closed(written, path_type, path), "{path_type} {written:?}");
+            }
+        }
+        for path in ["/admin", "/a", "/axmin"] {
+            assert!(!is_closed(r"/a.m\x01in", "Prefix", path) && !is_closed(&long, "Exact", path));
+        }
+        assert!(!is_closed(r"/\x01in", "Prefix", "/x"), "nothing closes a whole host");
+    }
+
     #[test]
     fn what_is_refused_closes_what_it_begins_with_as_nginx_would_compare_it() {
-        let text = |path: &str| {
-            format!(
-                "---\napiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata:\n  name: i\n  namespace: a\n  annotations: \
-                 {{ kubernetes.io/ingress.class: nginx, nginx.ingress.kubernetes.io/use-regex: \"true\" }}\nspec:\n  \
-                 rules:\n  - host: a.test\n    http:\n      paths:\n      - {{ path: '{path}', pathType: \
-                 ImplementationSpecific, backend: {{ service: {{ name: s, port: {{ number: 80 }} }} }} }}\n      - {{ path: /, \
-                 pathType: Prefix, backend: {{ service: {{ name: s, port: {{ number: 80 }} }} }} }}\n"
-            )
-        };
-        let is_closed = |pattern: &str, path: &str| {
-            let snapshot = translate(&testing::world(&text(pattern)), &Options::default()).snapshot;
-            let server = encode_server(&snapshot.servers[&HostPattern::parse("a.test").unwrap()]);
-            let route = ServerView::new(&server).rule(
-                path.as_bytes(),
-                &oxigress_core::record::NoParts,
-                &Patterns::default(),
-            );
-            let route = route.unwrap().unwrap();
-            let id = str::from_utf8(route.rule.policies()).unwrap();
-            PolicyId::parse(id).is_ok_and(|id| snapshot.policies[&id].denied == Some(503))
-        };
+        let is_closed =
+            |pattern: &str, path: &str| is_closed(pattern, "ImplementationSpecific", path);
         for path in ["/Shop/x", "/SHOP/x", "/shop", "/shopping"] {
             assert!(is_closed("/Shop(/|$)(", path), "{path}");
         }

@@ -3,8 +3,13 @@
 /// The meaning of the first bytes of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum First {
-    /// The beginning of the response itself, or of nothing that is known here.
+    /// The beginning of the response itself.
     Response,
+    /// The beginning of a response by which another protocol is spoken from there on: 101.
+    Switch,
+    /// The beginning of nothing that is known here. nginx would send it to the client as it is, without a head, and keep the
+    /// client's connection.
+    Nothing,
     /// More bytes are needed to decide.
     Unknown,
     /// The head of an interim response, so many bytes long.
@@ -21,7 +26,7 @@ pub fn is_response(bytes: &[u8]) -> bool {
     true
 }
 
-/// Looks at the bytes that came so far. 101 is a response: another protocol follows.
+/// Looks at the bytes that came so far.
 #[inline]
 pub fn first(bytes: &[u8]) -> First {
     if is_response(bytes) { First::Response } else { first_closely(bytes) }
@@ -31,7 +36,9 @@ pub fn first(bytes: &[u8]) -> First {
 fn first_closely(bytes: &[u8]) -> First {
     match status(bytes) {
         Status::More => First::Unknown,
-        Status::Other => First::Response,
+        Status::Response => First::Response,
+        Status::Switch => First::Switch,
+        Status::None => First::Nothing,
         Status::Interim => end(bytes).map_or(First::Unknown, First::Interim),
     }
 }
@@ -39,8 +46,12 @@ fn first_closely(bytes: &[u8]) -> First {
 /// The status of a response head.
 enum Status {
     More,
-    /// 101, no interim status, or no status line.
-    Other,
+    /// No interim status.
+    Response,
+    /// 101.
+    Switch,
+    /// There is no status line.
+    None,
     /// 100, or 102 to 199.
     Interim,
 }
@@ -53,14 +64,14 @@ fn status(bytes: &[u8]) -> Status {
         match rest.next() {
             None => return Status::More,
             Some(byte) if byte == expected => {}
-            Some(_) => return Status::Other,
+            Some(_) => return Status::None,
         }
     }
     for (least, end) in [(b'1', b'.'), (b'0', b' ')] {
         let mut number = match rest.next() {
             None => return Status::More,
             Some(digit) if (least..=b'9').contains(digit) => u32::from(digit - b'0'),
-            Some(_) => return Status::Other,
+            Some(_) => return Status::None,
         };
         loop {
             match rest.next() {
@@ -69,24 +80,27 @@ fn status(bytes: &[u8]) -> Status {
                 Some(digit) if digit.is_ascii_digit() && number <= 99 => {
                     number = number * 10 + u32::from(digit - b'0');
                 }
-                Some(_) => return Status::Other,
+                Some(_) => return Status::None,
             }
         }
     }
     let mut digits = rest.by_ref().filter(|byte| **byte != b' ');
     let mut code = [0; 3];
-    for (place, digit) in code.iter_mut().enumerate() {
+    for digit in &mut code {
         match digits.next() {
             None => return Status::More,
-            // The class is one, the rest of the status any.
-            Some(byte) if byte.is_ascii_digit() && (place > 0 || *byte == b'1') => *digit = *byte,
-            Some(_) => return Status::Other,
+            Some(byte) if byte.is_ascii_digit() => *digit = *byte,
+            Some(_) => return Status::None,
         }
     }
     match rest.next() {
         None => Status::More,
-        Some(b' ' | b'.' | b'\r' | b'\n') if code != *b"101" => Status::Interim,
-        Some(_) => Status::Other,
+        Some(b' ' | b'.' | b'\r' | b'\n') => match code {
+            [b'1', b'0', b'1'] => Status::Switch,
+            [b'1', ..] => Status::Interim,
+            _ => Status::Response,
+        },
+        Some(_) => Status::None,
     }
 }
 
@@ -132,20 +146,23 @@ mod tests {
 
     #[test]
     fn a_response_is_known_at_the_first_byte_that_says_so() {
-        for (text, place) in [
-            ("HTTP/1.1 200 OK\r\n", 10),
-            ("HTTP/1.1 101 Switching Protocols\r\n", 13),
-            ("HTTP/1.1 1034 Odd\r\n", 13),
-            ("HTTP/1.1  101 Switching Protocols\r\n", 14),
-            ("HTTP/0.9 103 Odd\r\n", 6),
-            ("HTTP/1.1\t103 Odd\r\n", 9),
-            ("HTTP/1000.1 103 Odd\r\n", 9),
-            ("HTTPS", 5),
-            ("\u{0}\u{0}\u{12}", 1),
-            ("hello", 1),
+        for (text, place, expected) in [
+            ("HTTP/1.1 200 OK\r\n", 10, First::Response),
+            ("HTTP/1.1  200 OK\r\n", 14, First::Response),
+            ("HTTP/2.0 600\n", 13, First::Response),
+            ("HTTP/1.1 101 Switching Protocols\r\n", 13, First::Switch),
+            ("HTTP/1.1  101 Switching Protocols\r\n", 14, First::Switch),
+            ("HTTP/1.1 1034 Odd\r\n", 13, First::Nothing),
+            ("HTTP/0.9 103 Odd\r\n", 6, First::Nothing),
+            ("HTTP/1.1\t103 Odd\r\n", 9, First::Nothing),
+            ("HTTP/1000.1 103 Odd\r\n", 9, First::Nothing),
+            ("HTTPS", 5, First::Nothing),
+            ("\r\nHTTP/1.1 200 OK\r\n", 1, First::Nothing),
+            ("\u{0}\u{0}\u{12}", 1, First::Nothing),
+            ("hello", 1, First::Nothing),
         ] {
             assert_eq!(first(&text.as_bytes()[..place - 1]), First::Unknown, "{text}");
-            assert_eq!(first(&text.as_bytes()[..place]), First::Response, "{text}");
+            assert_eq!(first(&text.as_bytes()[..place]), expected, "{text}");
         }
     }
 }
