@@ -13,6 +13,7 @@ pub use own::server;
 
 use crate::request::Request;
 use crate::request::head::BadHead;
+use crate::request::policies::Compiled;
 use crate::request::route::EndpointSetRef;
 use crate::request::route::Names;
 use crate::request::route::NewRoute;
@@ -124,19 +125,7 @@ fn carry_out<'g>(
         return Answer::Respond(500);
     }
     let policies = request.policies();
-    if let Some(edits) = &decision.edits
-        && !edit(request, edits)
-    {
-        return Answer::Respond(500);
-    }
-    // Before all that looks at them: what is asked of an auth server, kept under a key and sent to an endpoint is one request. What
-    // the gateway says itself comes after it.
-    if let Some(policies) = policies {
-        request.change_headers(&policies.source.input_edits);
-    }
-    if let Some(edits) = &decision.edits
-        && !tell(request, edits)
-    {
+    if !edit(request, policies, decision.edits.as_deref()) {
         return Answer::Respond(500);
     }
     if let Some(policies) = policies
@@ -156,8 +145,24 @@ fn carry_out<'g>(
     }
 }
 
+/// Changes a request as its policies and a decision say; `false` when memory is out.
+#[inline]
+fn edit(request: &Request<'_>, policies: Option<&Compiled>, edits: Option<&Edits>) -> bool {
+    if let Some(edits) = edits
+        && !edit_target(request, edits)
+    {
+        return false;
+    }
+    // Before all that looks at them: what is asked of an auth server, kept under a key and sent to an endpoint is one request. What
+    // the gateway says itself comes after it.
+    if let Some(policies) = policies {
+        request.change_headers(&policies.source.input_edits);
+    }
+    edits.is_none_or(|edits| tell(request, edits))
+}
+
 /// Changes what a request asks for, as a decision says; `false` when memory is out.
-fn edit(request: &Request<'_>, edits: &Edits) -> bool {
+fn edit_target(request: &Request<'_>, edits: &Edits) -> bool {
     if edits.closes_connection {
         request.close_after_answer();
     }

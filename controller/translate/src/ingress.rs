@@ -2,6 +2,7 @@
 
 mod claims;
 pub mod class;
+mod closing;
 pub mod inspect;
 
 pub use claims::{Claim, Claims, is_of_closed};
@@ -17,7 +18,7 @@ use oxigress_core::model::policy::Policies;
 use oxigress_core::model::{
     BackendId, Bundle, BundleId, HostPattern, MAX_RULES, PathPattern, shorten,
 };
-use oxigress_core::patterns::{MAX_PATTERN_BYTES, is_plain, leading_text};
+use oxigress_core::patterns::is_plain;
 use oxigress_objects::acceptance::Acceptance;
 use oxigress_objects::ingress::{Ingress, Path, PathType, Port, Target, Tls};
 use oxigress_objects::small::SortedMap;
@@ -282,40 +283,6 @@ pub fn take_paths_read() -> usize {
     PATHS.take()
 }
 
-/// What closes a path that is not served, and the text that requests begin with then: of an expression what all its matches begin
-/// with, of any other path as much of it as can be served. It is compared as nginx compares expressions, upper and lower case alike,
-/// since the rest may begin within a segment. Nothing closes a whole host.
-fn closing(written: &str, is_regex: bool) -> Option<(PathPattern, &str)> {
-    let text = match is_regex {
-        true => leading_text(written),
-        false => servable(written),
-    };
-    let pattern = PathPattern::uncompiled(&literal(text)).ok()?;
-    (text.len() > 1).then_some((pattern, text))
-}
-
-/// The beginning of a path that is not served as a whole.
-fn servable(written: &str) -> &str {
-    let end = written.bytes().position(|byte| byte.is_ascii_control()).unwrap_or(written.len());
-    // As an expression no letter takes more than two bytes.
-    let mut end = end.min(MAX_PATTERN_BYTES / 2);
-    while !written.is_char_boundary(end) {
-        end -= 1;
-    }
-    written.get(..end).unwrap_or_default()
-}
-
-/// An expression that matches this text.
-fn literal(text: &str) -> String {
-    let is_plain =
-        |letter: char| letter.is_alphanumeric() || !letter.is_ascii() || "/_-".contains(letter);
-    let escaped = text.chars().flat_map(|letter| {
-        let mark = (!is_plain(letter)).then_some('\\');
-        mark.into_iter().chain([letter])
-    });
-    escaped.collect()
-}
-
 impl Claims {
     fn read_rules(
         &self,
@@ -379,7 +346,7 @@ impl Claims {
             _ if is_regex => compiler.path(written),
             _ => PathPattern::prefix(written),
         };
-        let closed = closing(written, is_regex);
+        let closed = closing::of(written, is_regex);
         let (pattern, is_refused) = match (pattern, closed) {
             (Ok(pattern), _) => (pattern, false),
             (Err(why), Some((closed, text))) => {

@@ -125,8 +125,7 @@ pub struct Translator {
     pub(crate) route_parents: Relation<ObjectRef, ObjectRef>,
     /// The routes for which their namespaces have no places.
     pub(crate) unplaced: BTreeSet<ObjectRef>,
-    /// Routes, ListenerSets that are stored and not in force, and other names of the hosts of Ingresses of ours, with the hosts that
-    /// are written in them: whether they have these or not.
+    /// Routes, ListenerSets that are not in force, and other names of hosts of Ingresses, with the hosts that are written in them.
     pub(crate) written: Named,
     /// What of these is kept from nobody.
     parked: Named,

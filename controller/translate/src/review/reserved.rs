@@ -50,8 +50,6 @@ impl Translator {
         {
             return None;
         }
-        // All that is noted is stored already.
-        let age = Age { created: i64::MAX, key: id.key.clone() };
         let object = newly_listening(world, (id, object));
         let own = match &object {
             Object::ListenerSet(set) => {
@@ -80,24 +78,7 @@ impl Translator {
             .into_iter()
             .filter(|(host, _)| self.written.has(host) || pace.has_waiting_for(host));
         named.find_map(|(host, since)| {
-            let (loser, owner) = (self.loser(&host), self.owner_of(&host));
-            let (is_free, has_owner) = (loser.is_none(), owner.is_some());
-            looked.is_owner = loser.as_ref().is_some_and(|(owner, kind)| {
-                kind.is_route() && owner.key.namespace == id.key.namespace
-            });
-            // Whoever has named the host before a set keeps it.
-            let own = loser.map(|(owner, _)| owner);
-            let own = own.filter(|owner| owner.key.namespace == id.key.namespace);
-            let first = since.map(|created| Age { created, key: id.key.clone() });
-            let age = [own, first].into_iter().flatten().fold(age.clone(), Age::min);
-            // A listener leaves its host to who names it, and a set takes one from sets alone.
-            let counts = |kind: Kind| match kind {
-                Kind::ListenerSet => id.kind == Kind::ListenerSet,
-                Kind::Gateway => !has_owner,
-                _ => is_free,
-            };
-            let host = &host;
-            let other = looked.not_in_force(pace, host, &age, counts)?;
+            let other = looked.kept_by(pace, id, &host, since)?;
             Some(format!(
                 "host {:?} is named by {other} already, which is not served yet: try again when it is served or gone, or use \
                  another host",
@@ -214,6 +195,32 @@ struct Looked<'r> {
 }
 
 impl<'r> Looked<'r> {
+    /// The object that keeps a host from one that names it; `since`: when that was made, if it has named the host before.
+    fn kept_by(
+        &mut self,
+        pace: &Pace,
+        id: &ObjectRef,
+        host: &HostPattern,
+        since: Option<i64>,
+    ) -> Option<ObjectRef> {
+        let translator = self.translator;
+        let (loser, has_owner) = (translator.loser(host), translator.owner_of(host).is_some());
+        let is_free = loser.is_none();
+        let own = loser.filter(|(owner, _)| owner.key.namespace == id.key.namespace);
+        self.is_owner = own.as_ref().is_some_and(|(_, kind)| kind.is_route());
+        // All that is noted is stored already; but whoever has named the host before a set keeps it.
+        let made = |created| Age { created, key: id.key.clone() };
+        let before = [own.map(|(owner, _)| owner), since.map(made)];
+        let age = before.into_iter().flatten().fold(made(i64::MAX), Age::min);
+        // A listener leaves its host to who names it, and a set takes one from sets alone.
+        let counts = |kind: Kind| match kind {
+            Kind::ListenerSet => id.kind == Kind::ListenerSet,
+            Kind::Gateway => !has_owner,
+            _ => is_free,
+        };
+        self.not_in_force(pace, host, &age, counts)
+    }
+
     /// An object that names a host, is not in force, and would take it from one of this age.
     fn not_in_force(
         &mut self,
