@@ -6,10 +6,10 @@
 use crate::conf::Declared;
 use crate::headers::draining;
 use crate::headers::draining::Draining;
-use crate::headers::interim::NO_STATUS_LINE;
+use crate::headers::interim::{self, NO_STATUS_LINE};
 use crate::headers::responses;
 use crate::request::Request;
-use nginx::{HeaderFilter, NextFilter, Upstream};
+use nginx::{HeaderFilter, NextFilter};
 
 /// The most header lines of an answer: each change of headers that policies make, up to some hundreds, looks at all of
 /// them. Within a buffer of 16m an endpoint could send millions. nginx has read them by then.
@@ -69,7 +69,7 @@ fn run(raw: &nginx::Request) -> bool {
     match raw.status() {
         502 if request.is_busy() => answer_busy(raw),
         // It came in parts, so that nobody has seen the whole line before nginx.
-        101 if !raw.upstream().is_none_or(Upstream::is_upgraded) => return false,
+        101 if raw.upstream().is_some() && !interim::may_switch(raw) => return false,
         _ => {}
     }
     if raw.http_version() == HTTP_09 && !raw.protocol().is_empty() {

@@ -119,6 +119,11 @@ fn say_trailers(request: &nginx::Request) {
     }
 }
 
+/// Whether another protocol may follow: the client has asked for one, and its connection has no other requests.
+pub fn may_switch(request: &nginx::Request) -> bool {
+    request.upgrade_header().is_some() && request.protocol().starts_with(b"HTTP/1.")
+}
+
 /// Waits for a head as a whole where it may have too many lines.
 fn count_lines(request: &Request<'_>, interim: &Interim, buffer: &Buffer) -> Head {
     let mut lines = interim.lines.get();
@@ -154,7 +159,7 @@ fn read_over(request: &Request<'_>, interim: &Interim, buffer: &Buffer) -> Head 
             First::Unknown => return Head::Unfinished,
             First::Response => return count_lines(request, interim, buffer),
             // Where nobody has asked for it, what follows would be the client's next answer.
-            First::Switch if request.nginx().upgrade_header().is_some() => {
+            First::Switch if may_switch(request.nginx()) => {
                 return count_lines(request, interim, buffer);
             }
             First::Switch => {

@@ -8,8 +8,6 @@ use std::path::{Path, PathBuf};
 
 /// Deepest nesting of folders, so that a loop of links ends.
 const MAX_DEPTH: usize = 32;
-/// Most files and folders that are looked at where links lead out of the folder: one to `/` would take minutes for each look.
-const MAX_OUTSIDE: usize = 10_000;
 
 /// The files and folders that a walk has found.
 #[derive(Default)]
@@ -25,17 +23,14 @@ pub struct Walk {
     visited: BTreeSet<PathBuf>,
     /// The folder that was entered first, without links.
     root: Option<PathBuf>,
-    /// How much was looked at that is not below it.
-    outside: usize,
 }
 
 impl Walk {
     /// Lists a folder; fails if that one cannot be listed.
     pub fn enter(&mut self, folder: &Path, depth: usize, watch: &mut Watch) -> io::Result<()> {
         let at = fs::canonicalize(folder)?;
-        let is_outside = !at.starts_with(self.root.get_or_insert_with(|| at.clone()));
-        if is_outside && self.outside > MAX_OUTSIDE || depth > MAX_DEPTH || !self.visited.insert(at)
-        {
+        let root = self.root.get_or_insert_with(|| at.clone());
+        if is_too_much(&at, root) || depth > MAX_DEPTH || !self.visited.insert(at) {
             return Ok(());
         }
         // Watch first, list second: a file created in between is then seen twice, not missed.
@@ -51,13 +46,6 @@ impl Walk {
         self.folders.insert(folder.into());
         entries.sort();
         for (_, name) in entries.iter().filter(|(_, name)| !watch::is_hidden(name)) {
-            self.outside += usize::from(is_outside);
-            if is_outside && self.outside > MAX_OUTSIDE {
-                return Err(io::Error::other(format!(
-                    "links that lead out of the served folder lead to more than {MAX_OUTSIDE} files and folders, the rest is \
-                     not read: remove the link"
-                )));
-            }
             self.look_at(folder.join(name), depth, watch);
         }
         Ok(())
@@ -81,6 +69,14 @@ impl Walk {
             Ok(()) => {}
         }
     }
+}
+
+/// Whether a link leads to what holds the folder itself, such as `/`, or to what the kernel makes up: listing the whole machine takes
+/// half a minute, in which nobody's change is seen.
+fn is_too_much(at: &Path, root: &Path) -> bool {
+    let is_above = at != root && root.starts_with(at);
+    is_above
+        || ["/proc", "/sys", "/dev"].iter().any(|of| at.starts_with(of) && !root.starts_with(of))
 }
 
 fn is_loop(error: &io::Error) -> bool {
