@@ -6,7 +6,7 @@
 //! Rejected: the crate `gateway-api` 0.22, which is of v1.5.1, wants older `kube` and `k8s-openapi`, refuses a whole object for
 //!          one unknown value, and keeps fields that nobody reads.
 
-use crate::{Key, Kind, ObjectRef};
+use crate::{Key, Kind, Name, ObjectRef};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -483,3 +483,12 @@ impl GatewayObjects {
 
 /// Objects of one kind.
 pub type Objects<T> = BTreeMap<Key, Arc<T>>;
+
+/// Those of a namespace.
+pub fn of_namespace<'o, T>(
+    all: &'o Objects<T>,
+    namespace: &'o Name,
+) -> impl Iterator<Item = (&'o Key, &'o Arc<T>)> {
+    let all = all.range(Key::new(namespace, "")..);
+    all.take_while(move |(key, _)| key.namespace == *namespace)
+}

@@ -18,7 +18,9 @@ mod shares;
 mod tests;
 mod text;
 
-pub use compile::{is_plain, leading_text, literal_prefix, price_of, price_of_reading};
+pub use compile::{
+    is_plain, leading_text, literal_prefix, plain_start, price_of, price_of_reading,
+};
 
 use crate::text::invalid::Invalid;
 use compile::{Compiled, STATE_STEPS, compile};

@@ -9,15 +9,15 @@ use crate::headers::draining::Draining;
 use crate::headers::interim::{self, NO_STATUS_LINE};
 use crate::headers::responses;
 use crate::request::Request;
+use nginx::sys::{
+    NGX_HTTP_VERSION_9, NGX_HTTP_VERSION_10, NGX_HTTP_VERSION_11, NGX_HTTP_VERSION_20,
+    NGX_HTTP_VERSION_30,
+};
 use nginx::{HeaderFilter, NextFilter};
 
 /// The most header lines of an answer: each change of headers that policies make, up to some hundreds, looks at all of
 /// them. Within a buffer of 16m an endpoint could send millions. nginx has read them by then.
 const MAX_HEADERS: usize = 1_000;
-
-/// nginx's `NGX_HTTP_VERSION_9` and `NGX_HTTP_VERSION_10`; HTTP/2 and 3 are whole multiples.
-const HTTP_09: usize = 9;
-const HTTP_10: usize = 1000;
 
 /// The filter in front of nginx's.
 pub struct Filter;
@@ -72,7 +72,7 @@ fn run(raw: &nginx::Request) -> bool {
         101 if raw.upstream().is_some() && !interim::may_switch(raw) => return false,
         _ => {}
     }
-    if raw.http_version() == HTTP_09 && !raw.protocol().is_empty() {
+    if raw.http_version() == NGX_HTTP_VERSION_9 as usize && !raw.protocol().is_empty() {
         answer_without_head(&request);
     }
     if let Some(policies) = request.policies()
@@ -104,9 +104,7 @@ fn answer_too_many(request: &Request<'_>, lines: usize) -> bool {
         return false;
     }
     raw.remove_response_headers(|_| true);
-    raw.replace_status(502);
-    raw.set_response_length(0);
-    raw.set_header_only(true);
+    replace_by(raw, 502);
     !raw.hides_server() || raw.hide_server().is_some()
 }
 
@@ -114,15 +112,21 @@ fn answer_too_many(request: &Request<'_>, lines: usize) -> bool {
 fn answer_without_head(request: &Request<'_>) {
     request.log_error(format_args!("{NO_STATUS_LINE}"));
     let raw = request.nginx();
-    raw.set_http_version(match raw.protocol() {
-        b"HTTP/1.0" => HTTP_10,
-        b"HTTP/2.0" => 2 * HTTP_10,
-        b"HTTP/3.0" => 3 * HTTP_10,
-        _ => HTTP_10 + 1,
-    });
-    raw.replace_status(502);
-    raw.set_response_length(0);
-    raw.set_header_only(true);
+    let version = match raw.protocol() {
+        b"HTTP/1.0" => NGX_HTTP_VERSION_10,
+        b"HTTP/2.0" => NGX_HTTP_VERSION_20,
+        b"HTTP/3.0" => NGX_HTTP_VERSION_30,
+        _ => NGX_HTTP_VERSION_11,
+    };
+    raw.set_http_version(version as usize);
+    replace_by(raw, 502);
+}
+
+/// Another status and no body in place of a response.
+fn replace_by(request: &nginx::Request, status: u16) {
+    request.replace_status(status);
+    request.set_response_length(0);
+    request.set_header_only(true);
 }
 
 /// 503 where every endpoint is busy up to its limit.
@@ -131,12 +135,10 @@ fn answer_without_head(request: &Request<'_>) {
 /// that and the attempt; nginx has one answer to "no endpoint", 502, which becomes the other here.
 fn answer_busy(request: &nginx::Request) {
     request.push_response_header(b"Retry-After", b"1");
-    request.replace_status(503);
+    // The page at hand is that of 502: there is none.
+    replace_by(request, 503);
     // What logs and metrics tell.
     if request.error_status() != 0 {
         request.set_error_status(503);
     }
-    // The page at hand is that of 502: there is none.
-    request.set_response_length(0);
-    request.set_header_only(true);
 }

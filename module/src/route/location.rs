@@ -19,15 +19,12 @@ use nginx::sys::{
     NGX_HTTP_UPSTREAM_FT_HTTP_429, NGX_HTTP_UPSTREAM_FT_HTTP_500, NGX_HTTP_UPSTREAM_FT_HTTP_502,
     NGX_HTTP_UPSTREAM_FT_HTTP_503, NGX_HTTP_UPSTREAM_FT_HTTP_504,
     NGX_HTTP_UPSTREAM_FT_INVALID_HEADER, NGX_HTTP_UPSTREAM_FT_NON_IDEMPOTENT,
-    NGX_HTTP_UPSTREAM_FT_OFF, NGX_HTTP_UPSTREAM_FT_TIMEOUT,
+    NGX_HTTP_UPSTREAM_FT_OFF, NGX_HTTP_UPSTREAM_FT_TIMEOUT, NGX_HTTP_VERSION_10,
+    NGX_HTTP_VERSION_11,
 };
 use nginx::{CoreLocation, Cycle, LocationCopy, NewLocation, Request, Settings, UpstreamConf};
 use oxigress_core::model::policy::{Condition, HttpVersion, Policies, Protocol, Proxy};
 use std::cell::OnceCell;
-
-/// nginx's `NGX_HTTP_VERSION_10` and `NGX_HTTP_VERSION_11`.
-const HTTP_10: usize = 1000;
-const HTTP_11: usize = 1001;
 
 /// The locations of one set of policies, by target: a list that is only added to, so that what it has is lent as long as it.
 #[derive(Default)]
@@ -124,8 +121,8 @@ fn change_protocol(copy: &mut NewLocation<'_>, target: Target, policies: &Polici
         Target::Http | Target::Https => copy.change::<ProxyModule>(|conf| {
             change_upstream(conf.upstream(), policies);
             match proxy.and_then(|proxy| proxy.http_version) {
-                Some(HttpVersion::V10) => conf.set_http_version(HTTP_10),
-                Some(HttpVersion::V11) => conf.set_http_version(HTTP_11),
+                Some(HttpVersion::V10) => conf.set_http_version(NGX_HTTP_VERSION_10 as usize),
+                Some(HttpVersion::V11) => conf.set_http_version(NGX_HTTP_VERSION_11 as usize),
                 None => {}
             }
         }),

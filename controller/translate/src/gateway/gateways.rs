@@ -21,7 +21,7 @@ use super::work::{self, Step};
 use crate::Options;
 use listener::{Counts, listener_status, read, shown};
 use oxigress_core::model::StreamPort;
-use oxigress_objects::gateway::{GatewayObjects, Listener, Objects};
+use oxigress_objects::gateway::{GatewayObjects, Listener, of_namespace};
 use oxigress_objects::gateway_status::{Condition, Content};
 use oxigress_objects::{Key, Kind, Name, ObjectRef, World};
 use std::collections::{BTreeMap, BTreeSet};
@@ -100,14 +100,6 @@ pub fn is_ours(options: &Options, objects: &GatewayObjects, gateway: &Key) -> bo
         let class = objects.classes.get(&Key::new("", &gateway.spec.gateway_class_name));
         class.is_some_and(|class| class.spec.controller_name == options.gateway_controller_name)
     })
-}
-
-fn of_namespace<'o, T>(
-    all: &'o Objects<T>,
-    namespace: &'o Name,
-) -> impl Iterator<Item = (&'o Key, &'o Arc<T>)> {
-    let all = all.range(Key::new(namespace, "")..);
-    all.take_while(move |(key, _)| key.namespace == *namespace)
 }
 
 /// The Secrets and ConfigMaps that one object names and may, whether something is served from them or not.

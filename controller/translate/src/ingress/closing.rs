@@ -1,7 +1,7 @@
 //! What is closed where a path cannot be served: a shorter path, which may be open, would take its requests.
 
 use oxigress_core::model::PathPattern;
-use oxigress_core::patterns::leading_text;
+use oxigress_core::patterns::{leading_text, plain_start};
 
 /// The longest text that closes a path, in bytes: to compare a longer one with a long path would take more than a request may have.
 const LONGEST: usize = 256;
@@ -12,15 +12,11 @@ const LONGEST: usize = 256;
 pub fn of(written: &str, is_regex: bool) -> Option<(PathPattern, &str)> {
     let text = match is_regex {
         true => leading_text(written),
-        false => plain_start(written),
+        // Nothing is compiled for it.
+        false => {
+            plain_start(written.get(..written.floor_char_boundary(LONGEST)).unwrap_or_default())
+        }
     };
     let pattern = PathPattern::uncompiled(text).ok()?;
     (text.len() > 1).then_some((pattern, text))
-}
-
-/// The first letters of a path that mean themselves as an expression, too: so nothing is compiled for it.
-fn plain_start(written: &str) -> &str {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/_-".contains(&byte);
-    let end = written.bytes().position(|byte| !is_plain(byte)).unwrap_or(written.len());
-    written.get(..end.min(LONGEST)).unwrap_or_default()
 }

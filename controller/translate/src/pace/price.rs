@@ -20,8 +20,7 @@ mod gateways;
 mod removals;
 
 use crate::Translator;
-use crate::gateway;
-use crate::gateway::{count_certificates, is_of_gateways};
+use crate::gateway::{self, count_certificates, is_of_gateways};
 use crate::ingress::class;
 use crate::patterns::{Meaning, budget};
 use bytes::bytes_of;

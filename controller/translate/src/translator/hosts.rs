@@ -108,8 +108,8 @@ impl Translator {
     /// To whom a listener leaves a host that it names: the oldest Ingress or route that names it, too. `kind` is the owner's.
     pub(crate) fn successor(&self, host: &HostPattern, kind: Kind) -> Option<(Age, Kind)> {
         let route = self.gateway_claims.get(host).filter(|_| kind == Kind::Gateway)?.route.clone();
-        let mut mains = self.claims_on(host).into_iter().filter(|by| by.canary().is_none());
-        let rule = mains.next().map(|by| (by.age(), Kind::Ingress));
+        let rule = self.first_rule(host, usize::MAX);
+        let rule = rule.map(|(created, key)| (Age { created, key: key.clone() }, Kind::Ingress));
         rule.into_iter().chain(route).min_by(|a, b| a.0.cmp(&b.0))
     }
 

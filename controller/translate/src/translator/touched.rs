@@ -5,6 +5,7 @@ use crate::gateway;
 use crate::pace::OF_NAMESPACE;
 use crate::pace::price::REBUILT;
 use oxigress_core::model::HostPattern;
+use oxigress_objects::gateway::of_namespace;
 use oxigress_objects::{Changed, Key, Kind, Name, ObjectRef, World};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -189,8 +190,7 @@ impl Translator {
         let mut named = gateway::authorities_of_ours(&self.options, objects);
         let namespaces: BTreeSet<&Name> = maps.iter().map(|key| &key.namespace).collect();
         for namespace in namespaces {
-            let all = objects.tls_policies.range(Key::new(namespace, "")..);
-            for (key, policy) in all.take_while(|(key, _)| key.namespace == *namespace) {
+            for (key, policy) in of_namespace(&objects.tls_policies, namespace) {
                 let id = || ObjectRef::new(Kind::BackendTLSPolicy, key.clone());
                 let map = gateway::authorities_of(key, policy);
                 let map = map.filter(|map| map.kind == Kind::ConfigMap && maps.contains(&map.key));

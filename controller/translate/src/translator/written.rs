@@ -65,15 +65,14 @@ impl Translator {
             self.written.set(&id, made, kept);
             self.parked.set(&id, made, parked);
         }
-        self.keep_names_of_owners(hosts);
         let claimed = std::mem::take(&mut self.claimed);
-        self.keep_names_of_owners(&claimed);
+        self.keep_names_of_owners(hosts.iter().chain(&claimed));
     }
 
     /// What an owner has written before it had the host is kept from now on.
-    fn keep_names_of_owners(&mut self, hosts: &BTreeSet<HostPattern>) {
+    fn keep_names_of_owners<'h>(&mut self, hosts: impl Iterator<Item = &'h HostPattern>) {
         let mut of_owners: BTreeMap<ObjectRef, BTreeSet<HostPattern>> = BTreeMap::new();
-        for host in hosts.iter().filter(|host| self.parked.has(host)) {
+        for host in hosts.filter(|host| self.parked.has(host)) {
             let Some(owner) = self.namespace_with(host) else { continue };
             for id in self.parked.of_namespace(owner, host) {
                 of_owners.entry(id).or_default().insert(host.clone());

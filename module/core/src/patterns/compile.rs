@@ -65,11 +65,17 @@ pub fn leading_text(pattern: &str) -> &str {
     if pattern.contains('|') && scan(pattern).has_alternatives {
         return "";
     }
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/_-".contains(&byte);
-    let end = pattern.bytes().position(|byte| !is_plain(byte)).unwrap_or(pattern.len());
+    let end = plain_start(pattern).len();
     // What is repeated may be absent.
     let is_repeated = pattern.as_bytes().get(end).is_some_and(|byte| b"*?+{".contains(byte));
     pattern.get(..end - usize::from(is_repeated && end > 0)).unwrap_or_default()
+}
+
+/// The first letters of a text that mean themselves as a pattern, too.
+pub fn plain_start(text: &str) -> &str {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/_-".contains(&byte);
+    let end = text.bytes().position(|byte| !is_plain(byte)).unwrap_or(text.len());
+    text.get(..end).unwrap_or_default()
 }
 
 /// A pattern that was read, and its price.

@@ -109,12 +109,11 @@ pub struct TlsPolicies<'w> {
 /// The BackendTLSPolicies that name a ConfigMap for their authorities.
 pub fn naming<'w>(
     objects: &'w GatewayObjects,
-    map: &Key,
+    map: &'w Key,
 ) -> impl Iterator<Item = (&'w Key, &'w BackendTlsPolicy)> {
-    let (namespace, map) = (map.namespace.clone(), ObjectRef::new(Kind::ConfigMap, map.clone()));
-    let all = objects.tls_policies.range(Key::new(&namespace, "")..);
-    let all = all.take_while(move |(key, _)| key.namespace == namespace);
-    let all = all.filter(move |(key, policy)| authorities_of(key, policy).as_ref() == Some(&map));
+    let id = ObjectRef::new(Kind::ConfigMap, map.clone());
+    let all = gateway::of_namespace(&objects.tls_policies, &map.namespace);
+    let all = all.filter(move |(key, policy)| authorities_of(key, policy).as_ref() == Some(&id));
     all.map(|(key, policy)| (key, &**policy))
 }
 

@@ -11,6 +11,7 @@ use crate::sample::Sample;
 use anyhow::Result;
 use oxigress_tests::endpoint::Endpoint;
 use std::fs;
+use std::time::Instant;
 
 const OF: &str = ", from a folder";
 
@@ -47,7 +48,7 @@ fn additions(manifests: &Manifests, requests: &mut Requests) -> Result<Sample> {
         let number = ROUTES + turn;
         // Nothing is new then but the route.
         requests.until(&host(number), "/", |answer| answer.status == 404)?;
-        let start = std::time::Instant::now();
+        let start = Instant::now();
         write(manifests, number, 0)?;
         requests.until(&host(number), "/", |answer| answer.status == 200)?;
         let took = start.elapsed();
