@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use oxigress_tests::pass;
 use oxigress_tests::place::Directory;
 use oxigress_tests::site::{Plan, Site};
-use oxigress_tests::wait::block_on;
+use oxigress_tests::wait::{block_on, until};
 use serde_json::{Map, Value, json};
 use std::fs;
 
@@ -106,21 +106,37 @@ fn algorithm(id: &str) -> Value {
 fn turns_of(site: &Site, mut patch: Value) -> Result<u64> {
     patch["version"] = json!(1);
     let tag = block_on(site.configuration.tag())?;
-    let before = turns(site)?;
+    let before = turns_at_rest(site)?;
     let applied = block_on(site.configuration.patch(&tag, patch.to_string()))?;
     ensure!(applied.status == 200, "{applied}");
-    Ok(turns(site)? - before)
+    Ok(turns_at_rest(site)? - before)
 }
 
+/// The turns of all threads once they wait for work: a thread that has handed its result over may need another turn to
+/// get there, which belongs to the write before.
+fn turns_at_rest(site: &Site) -> Result<u64> {
+    let mut last = None;
+    until("threads that wait for work", || {
+        let now = turns(site)?;
+        ensure!(last.replace(now) == Some(now), "{now} turns, and another one since");
+        Ok(now)
+    })
+}
+
+/// The turns of all threads, if none of them runs or waits for a processor.
 fn turns(site: &Site) -> Result<u64> {
     let pid = *site.nginx.worker_pids().first().context("no worker")?;
     let mut sum = 0;
     for task in fs::read_dir(format!("/proc/{pid}/task"))? {
         let task = task?;
-        if task.file_name() != pid.to_string().as_str() {
-            let text = fs::read_to_string(task.path().join("schedstat"))?;
-            sum += text.split_whitespace().nth(2).context("no schedstat")?.parse::<u64>()?;
+        if task.file_name() == pid.to_string().as_str() {
+            continue;
         }
+        let stat = fs::read_to_string(task.path().join("stat"))?;
+        let (_, state) = stat.rsplit_once(") ").context("no state")?;
+        ensure!(state.starts_with('S'), "a thread is at work: {state}");
+        let text = fs::read_to_string(task.path().join("schedstat"))?;
+        sum += text.split_whitespace().nth(2).context("no schedstat")?.parse::<u64>()?;
     }
     Ok(sum)
 }
