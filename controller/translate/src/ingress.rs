@@ -4,8 +4,10 @@ mod claims;
 pub mod class;
 mod closing;
 pub mod inspect;
+mod unserved;
 
 pub use claims::{Claim, Claims, is_of_closed};
+use unserved::Unserved;
 
 use crate::Options;
 use crate::annotation::balancing::{self, Balancing};
@@ -133,17 +135,20 @@ pub fn parse(
     let mut claims = Claims {
         is_catch_all: ingress.rules.is_empty(),
         closed: annotations.closing.is_some() || settings.closing_key.is_some(),
+        protects: unserved::protects(ingress, &options.annotations_prefix),
         annotations,
         ..Claims::nothing(key, ingress.created)
     };
-    let mut hosts = Hosts::new();
+    let (mut hosts, mut unserved) = (Hosts::new(), unserved::Draft::default());
     if let Some(target) = &ingress.default_backend {
         claims.default_backend = backend_ref(key, target, "spec.defaultBackend", &mut notes);
         if ingress.rules.is_empty() {
             hosts.entry(HostPattern::default_host()).or_default();
         }
     }
-    claims.read_rules(ingress, compiler, options.regex_per_host, &mut hosts, &mut notes);
+    let read = (&mut hosts, &mut unserved);
+    claims.read_rules(ingress, compiler, options.regex_per_host, read, &mut notes);
+    claims.unserved = unserved.finish().filter(|_| claims.protects);
     if claims.canary().is_some() {
         claims.restrict_to_canary(&mut hosts);
     }
@@ -198,7 +203,10 @@ pub fn refused(
     }
     let hosts = hosts.into_iter().map(|host| (host, Vec::new())).collect();
     let host_settings = HostSettings { hosts: names, ..HostSettings::default() };
+    let protects = unserved::protects(ingress, &options.annotations_prefix);
     let claims = Claims {
+        protects,
+        unserved: Unserved::unknown().filter(|_| protects),
         hosts: frozen(hosts),
         host_settings: Sealed::new(host_settings),
         ..Claims::nothing(key, ingress.created)
@@ -289,7 +297,7 @@ impl Claims {
         ingress: &Ingress,
         mut compiler: Compiler<'_>,
         is_per_host: bool,
-        hosts: &mut Hosts,
+        (hosts, unserved): (&mut Hosts, &mut unserved::Draft),
         notes: &mut Vec<Note>,
     ) {
         let mut paths = 0;
@@ -308,9 +316,10 @@ impl Claims {
                     "spec.rules[{r}] and later rules are not served: at most {MAX_RULES} paths and hosts in \
                      one Ingress, split it"
                 )));
+                unserved.is_unknown = true;
                 return;
             }
-            let claims = hosts.entry(host).or_default();
+            let claims = hosts.entry(host.clone()).or_default();
             for (p, path) in rule.paths.iter().enumerate() {
                 let field = format!("spec.rules[{r}].http.paths[{p}]");
                 paths += 1;
@@ -319,9 +328,13 @@ impl Claims {
                         "{field} and later paths are not served: at most {MAX_RULES} paths in one \
                          Ingress, split it"
                     )));
+                    unserved.is_unknown = true;
                     return;
                 }
-                claims.extend(self.read_path(path, &field, &mut compiler, is_per_host, notes));
+                match self.read_path(path, &field, &mut compiler, is_per_host, notes) {
+                    Some(claim) => claims.push(claim),
+                    None => unserved.add(&host, path.written(), self.is_regex(path)),
+                }
             }
         }
     }
@@ -339,8 +352,7 @@ impl Claims {
         PATHS.set(PATHS.get() + 1);
         let written = path.written();
         let backend_ref = backend_ref(&self.key, &path.target, &format!("{field}.backend"), notes)?;
-        let is_exact = path.path_type == PathType::Exact;
-        let is_regex = !is_exact && is_regex(&self.annotations, written);
+        let is_regex = self.is_regex(path);
         let pattern = match path.path_type {
             PathType::Exact => PathPattern::exact(written),
             _ if is_regex => compiler.path(written),
@@ -351,8 +363,8 @@ impl Claims {
             (Ok(pattern), _) => (pattern, false),
             (Err(why), Some((closed, text))) => {
                 let message = format!(
-                    "{field}.path: {why}; requests whose path begins with {} are answered 503 unless a longer path \
-                     matches, if this namespace owns the host",
+                    "{field}.path: {why}; requests whose path begins with {} are answered 503 unless the same or a longer \
+                     path is served, if this namespace owns the host",
                     shorten(text)
                 );
                 notes.push(Note::rejected(message));
@@ -371,6 +383,10 @@ impl Claims {
                     .is_ok_and(|as_regex| owner::is_well_known(&as_regex));
         let path = written.into();
         Some(Claim { pattern, path, backend_ref, is_valid_regex, is_refused, is_well_known })
+    }
+
+    fn is_regex(&self, path: &Path) -> bool {
+        path.path_type != PathType::Exact && is_regex(&self.annotations, path.written())
     }
 
     /// What upstream-hash-by takes from paths: where none of them has groups, everybody would go to one endpoint. A canary's

@@ -4,6 +4,7 @@
 //!          both ascending (the reference sorts equal timestamps descending).
 
 mod backends;
+mod exposed;
 mod ids;
 mod paths;
 mod server;
@@ -84,6 +85,7 @@ pub fn merge(
         lost_root: None,
         has_open_well_known: false,
         full: BTreeSet::new(),
+        unclosed: Vec::new(),
         tls_of: unnamed_owner.filter(|namespace| is_unnamed && view.is_foreign_to(namespace)),
         winners: BTreeMap::new(),
         settings,
@@ -108,6 +110,7 @@ pub fn merge(
     if view.has_owner() {
         merging.complete(view.owner.first());
     }
+    merging.close_exposed(source);
     for by in &view.canaries {
         // One that is refused would join a wider path than it means.
         let claims = by.claims_on(source);
@@ -194,6 +197,8 @@ struct Merge<'a> {
     has_open_well_known: bool,
     /// Ingresses for whose further paths there is no place.
     full: BTreeSet<&'a Key>,
+    /// Paths that have no place, and nothing that stands for them.
+    unclosed: Vec<(&'a Claims, &'a Claim)>,
     /// Only this namespace says how TLS is spoken with clients that name no host, or an unknown one.
     tls_of: Option<&'a str>,
     winners: BTreeMap<PathPattern, Winner<'a>>,
@@ -251,6 +256,7 @@ impl<'a> Merge<'a> {
         }
         let is_owner = self.view.owner.has(by);
         if pattern != root() && self.is_full(by, is_owner, claim, &pattern) {
+            self.unclosed.push((by, claim));
             return self.say_full(by, is_owner, &place);
         }
         if let Some(older) = self.default_root().filter(|_| pattern == root())
@@ -324,7 +330,7 @@ impl<'a> Merge<'a> {
         let is_taken =
             [&claim.pattern, &as_prefix].iter().any(|pattern| self.winners.contains_key(pattern));
         if is_taken || !self.view.owner.has(by) || self.winners.len() + KEPT_PLACES >= MAX_RULES {
-            return;
+            return self.unclosed.push((by, claim));
         }
         let closed = Arc::new(Policies { denied: Some(503), ..Policies::default() });
         let pattern = claim.pattern.clone();

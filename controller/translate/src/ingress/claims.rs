@@ -6,6 +6,7 @@ use crate::annotation::canary::Canary;
 use crate::annotation::{Annotations, HostSettings};
 use crate::backend_ref::BackendRef;
 use crate::host::owner::Sealed;
+use crate::ingress::unserved::Unserved;
 use crate::shared_policies::SharedPolicies;
 use oxigress_core::model::policy::Policies;
 use oxigress_core::model::{BackendId, HostPattern, HttpsRedirect, Origin, PathPattern, Policy};
@@ -43,6 +44,10 @@ pub struct Claims {
     pub(super) closed: bool,
     /// One of its paths has captures.
     pub(super) has_groups: bool,
+    /// One of its annotations keeps somebody out.
+    pub protects: bool,
+    /// Which of its paths are not served, if it protects them.
+    pub unserved: Option<Box<Unserved>>,
 }
 
 /// A path of a host.
@@ -90,6 +95,8 @@ impl Claims {
             annotations: Annotations::default(),
             closed: false,
             has_groups: false,
+            protects: false,
+            unserved: None,
         }
     }
 
@@ -102,8 +109,11 @@ impl Claims {
     pub fn hosts_changed(&self, old: &Claims) -> BTreeSet<HostPattern> {
         let hosts = old.hosts.keys().chain(self.hosts.keys());
         let is_same = self.is_same_but_for_hosts(old);
-        let is_changed =
-            |host: &&HostPattern| !is_same || old.hosts.get(host) != self.hosts.get(host);
+        let is_changed = |host: &&HostPattern| {
+            !is_same
+                || old.hosts.get(host) != self.hosts.get(host)
+                || old.unserved_on(host) != self.unserved_on(host)
+        };
         hosts.filter(is_changed).cloned().collect()
     }
 
@@ -118,17 +128,31 @@ impl Claims {
             annotations,
             closed,
             has_groups,
+            protects,
+            unserved: _,
         } = self;
+        let lacks = |claims: &Claims| claims.has_unknown_paths();
         (*created, key) == (other.created, &other.key)
             && (default_backend, is_catch_all) == (&other.default_backend, &other.is_catch_all)
             && host_settings == &other.host_settings
             && annotations == &other.annotations
             && (*closed, *has_groups) == (other.closed, other.has_groups)
+            && (*protects, lacks(self)) == (other.protects, lacks(other))
     }
 
     /// Its paths of a host.
     pub fn claims_on(&self, host: &HostPattern) -> &[Claim] {
         self.hosts.get(host).map_or(&[], |claims| claims)
+    }
+
+    /// Its paths of a host that are not served though it protects them, in lower case.
+    pub fn unserved_on(&self, host: &HostPattern) -> &[Box<str>] {
+        self.unserved.as_ref().map_or(&[], |unserved| unserved.on(host))
+    }
+
+    /// It protects paths that are not served, and of which nothing is known.
+    pub fn has_unknown_paths(&self) -> bool {
+        self.unserved.as_ref().is_some_and(|unserved| unserved.is_unknown())
     }
 
     /// Its paths that are regular expressions, or may be where another Ingress makes all paths of the host such.
