@@ -5,7 +5,7 @@ use super::left::Left;
 use super::protocol::Protocol;
 use super::state::{GatewayState, Gateways, ListenerState};
 use oxigress_core::model::{HostPattern, ListenerHost};
-use oxigress_objects::{Kind, Name};
+use oxigress_objects::{Kind, Name, ObjectRef};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::num::NonZeroU16;
@@ -17,7 +17,8 @@ pub struct Listeners(BTreeMap<(NonZeroU16, Option<IpAddr>), Hosts>);
 
 #[derive(Default)]
 struct Hosts {
-    all: BTreeSet<HostPattern>,
+    /// Each with the object that has the first of its listeners.
+    all: BTreeMap<HostPattern, ObjectRef>,
     wildcards: Wildcards<Box<str>, Wildcard>,
     /// What listeners of guests leave.
     left: Option<Arc<Left>>,
@@ -30,8 +31,9 @@ struct Wildcard {
 }
 
 impl Hosts {
-    fn insert(&mut self, ListenerState { host, leaves, .. }: &ListenerState<'_>) {
-        self.all.insert(host.clone());
+    fn insert(&mut self, ListenerState { host, leaves, home, .. }: &ListenerState<'_>) {
+        let object = || ObjectRef::new(home.kind, home.key.clone());
+        self.all.entry(host.clone()).or_insert_with(object);
         let Some(below) = host.as_str().strip_prefix('*') else { return };
         let wildcard = self.wildcards.entry(below.into());
         let wildcard = wildcard
@@ -99,8 +101,14 @@ impl Listeners {
 
     /// The most specific of the hosts that covers a host, on its port and address.
     pub fn most_specific(&self, at: &ListenerHost) -> Option<&HostPattern> {
+        self.owner(at).map(|(_, host)| host)
+    }
+
+    /// The same, and an object that has a listener for it.
+    pub fn owner(&self, at: &ListenerHost) -> Option<(&ObjectRef, &HostPattern)> {
         let hosts = self.0.get(&(at.port, at.address))?;
-        if let Some(same) = hosts.all.get(&at.host) {
+        let of = |host: &HostPattern| hosts.all.get_key_value(host).map(|(host, of)| (of, host));
+        if let Some(same) = of(&at.host) {
             return Some(same);
         }
         let named = hosts.left.as_ref().and_then(|left| left.named(&at.host));
@@ -111,6 +119,6 @@ impl Listeners {
             };
             Some(host).filter(|_| !is_left)
         });
-        wildcard.or_else(|| hosts.all.get(&HostPattern::default_host()))
+        wildcard.and_then(of).or_else(|| of(&HostPattern::default_host()))
     }
 }

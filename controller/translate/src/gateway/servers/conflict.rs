@@ -13,7 +13,7 @@
 use super::memo::{ParentsOfHost, Refused};
 use super::merge::{self, Place, Sides};
 use super::rank::{self, Age, Ranked};
-use super::spots::spots;
+use super::spots::{spots, unserved};
 use crate::Options;
 use crate::gateway::Beside;
 use crate::gateway::listeners::host::specificity;
@@ -25,7 +25,7 @@ use oxigress_objects::gateway_status::Condition;
 use oxigress_objects::verdict::Note;
 use oxigress_objects::{Name, ObjectRef};
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The hosts where routes are not served, each with the reason.
 pub type RefusedHosts = BTreeMap<ObjectRef, BTreeMap<ListenerHost, String>>;
@@ -112,7 +112,8 @@ pub fn report(
     hosts: &BTreeMap<ListenerHost, String>,
     by: (&Gateways<'_>, &Listeners),
 ) -> (BTreeMap<usize, Condition>, Vec<Note>) {
-    let (mut refusals, mut notes) = (BTreeMap::new(), Vec::new());
+    let mut refusals = BTreeMap::new();
+    let mut notes: Vec<_> = report_taken(attached, by).into_iter().collect();
     if hosts.is_empty() {
         return (refusals, notes);
     }
@@ -128,4 +129,18 @@ pub fn report(
         }
     }
     (refusals, notes)
+}
+
+/// What a route is told of the first of its hosts whose requests come to listeners to which it is not attached.
+fn report_taken(attached: &[Attachment], by: (&Gateways<'_>, &Listeners)) -> Option<Note> {
+    let mut taken = unserved(attached, by).peekable();
+    taken.peek()?;
+    let served: BTreeSet<_> = spots(attached, by).map(|spot| spot.at).collect();
+    let (listener, at) = taken.find(|(_, at)| !served.contains(at))?;
+    let (gateway, host) = by.1.owner(&at)?;
+    Some(Note::warning(format!(
+        "port {}, host {}: requests come to a listener of {gateway} for host {host}, and this route is not attached to it: \
+         name that one in parentRefs, or use another host",
+        listener.spec.port, at.host
+    )))
 }

@@ -24,7 +24,24 @@ pub fn is_anywhere(attached: &[Attachment], by: (&Gateways<'_>, &Listeners)) -> 
 /// The hosts where a route is served, at each of its listeners.
 pub fn spots<'a, 'w>(
     attached: &'a [Attachment],
-    (gateways, listeners): (&'a Gateways<'w>, &'a Listeners),
+    by @ (_, listeners): (&'a Gateways<'w>, &'a Listeners),
+) -> impl Iterator<Item = Spot<'a, 'w>> {
+    all(attached, by.0).filter(|Spot { listener, at, .. }| listeners.is_of(listener, at))
+}
+
+/// The hosts of listeners to which a route is attached whose requests come to other listeners.
+pub fn unserved<'a, 'w>(
+    attached: &'a [Attachment],
+    by @ (_, listeners): (&'a Gateways<'w>, &'a Listeners),
+) -> impl Iterator<Item = (&'a ListenerState<'w>, ListenerHost)> {
+    let all =
+        all(attached, by.0).filter(|Spot { listener, at, .. }| !listeners.is_of(listener, at));
+    all.map(|Spot { listener, at, .. }| (listener, at))
+}
+
+fn all<'a, 'w>(
+    attached: &'a [Attachment],
+    gateways: &'a Gateways<'w>,
 ) -> impl Iterator<Item = Spot<'a, 'w>> {
     let all = attached.iter().flat_map(move |attachment| {
         let state = gateways.get(&attachment.gateway);
@@ -38,10 +55,9 @@ pub fn spots<'a, 'w>(
         let all = port.into_iter().flat_map(move |port| {
             places(state, hosts).map(move |(address, names)| (port, address, names))
         });
-        all.filter_map(move |(port, address, (host, own))| {
+        all.map(move |(port, address, (host, own))| {
             let at = ListenerHost::deep(port, address, host.clone());
-            let is_its = listeners.is_of(listener, &at);
-            is_its.then_some(Spot { listener, at, name: own })
+            Spot { listener, at, name: own }
         })
     })
 }

@@ -97,3 +97,27 @@ fn sets_beyond_the_limit_of_their_namespace_bring_no_listener() {
     assert!(bench.serves("s2.example") && !bench.serves("s3.example"));
     assert_eq!(bench.note(&beyond), None);
 }
+
+#[test]
+fn a_route_is_told_that_its_host_is_a_listeners_to_which_it_is_not_attached() {
+    let mut bench = Bench::new(options(""));
+    let all = json!({"from": "All"});
+    let open = || gateway(0, [json!({"port": 80})].into_iter(), &all);
+    let named = |host: &str| gateway(1, [json!({"port": 80, "hostname": host})].into_iter(), &all);
+    let hosts = ["a.test", "b.test"].map(str::to_owned);
+    let told = |bench: &Bench| -> Vec<String> {
+        let notes = bench.translator.notes().filter(|(object, _)| object.kind == Kind::HTTPRoute);
+        notes.map(|(_, note)| note.message.clone()).collect()
+    };
+    bench.see([class(), open(), http_route(("n", "r"), 0, 1, &hosts, &json!([{}]))]);
+    assert_eq!(told(&bench), [""; 0]);
+    for host in ["b.test", "*.test"] {
+        bench.see([named(host)]);
+        let [why] = &told(&bench)[..] else { panic!("{host}: {:?}", told(&bench)) };
+        let expected = format!("requests come to a listener of Gateway infra/g1 for host {host}");
+        assert!(why.contains(&expected) && bench.route("n", "r").holds, "{why}");
+    }
+    // At both Gateways it is served by the second one.
+    bench.see([http_route(("n", "r"), 1, 2, &hosts, &json!([{}]))]);
+    assert_eq!(told(&bench), [""; 0]);
+}
