@@ -70,6 +70,7 @@ use routes::route::{CompiledRoute, Patterns};
 use routes::tls_policy::TlsPolicies;
 use routes::{attach, route};
 use servers::memo::KnownRoute;
+use servers::rank;
 use servers::sessions::SessionHolders;
 use servers::{conflict, serve, spots};
 use std::collections::{BTreeMap, BTreeSet};
@@ -93,8 +94,10 @@ pub struct Built {
     pub session_hosts: BTreeSet<HostPattern>,
     /// The routes that have the sessions of server names.
     pub session_holders: SessionHolders,
-    /// Hosts may be kept from whoever has the sessions of several server names, a route or an Ingress.
-    pub keeps_sessions: bool,
+    /// Hosts that are kept from whoever has the sessions of several server names, a route or an Ingress.
+    pub kept_hosts: BTreeSet<HostPattern>,
+    /// The routes that have such sessions, by what they are of.
+    pub wide_sessions: BTreeMap<HostPattern, Vec<rank::Age>>,
     /// Ports of nginx that listeners ask for, beside those of Ingresses.
     pub ports: BTreeMap<StreamPort, Listener>,
     /// Those that nginx.conf has, also of listeners that are gone; others wait for a reload.

@@ -4,8 +4,9 @@
 //!          again, by the functions that [`super::build`] has for all of them. Gateways and their listeners are read again.
 //! Limits:  where it counts in which order routes are read, everything is built again: in a namespace that asks for more than it may
 //!          have. So it is where a Policy is named by a first route or no more by any, where other Gateways serve a Service that a
-//!          BackendTLSPolicy is about, since its status names them, and where hosts with sessions are touched.
+//!          BackendTLSPolicy is about, since its status names them, and where hosts with sessions are touched, or such as are kept from these.
 
+use super::listeners::host::is_wide;
 use super::listeners::isolation;
 use super::listeners::state::{GatewayState, Gateways};
 use super::routes::attach::Attachment;
@@ -13,7 +14,7 @@ use super::routes::policies::{Ask, Named};
 use super::routes::tls_policy::TlsPolicies;
 use super::servers::memo::{KnownRoute, Memo, Share, Totals};
 use super::servers::serve::{Merged, Serving, Site};
-use super::servers::spots;
+use super::servers::{sessions, spots};
 use super::work::{self, Step};
 use super::{Built, RouteBackend, gateways, known_or_read, put_route_status, read_tls};
 use oxigress_core::model::{BackendId, HostPattern, ListenerHost};
@@ -93,9 +94,14 @@ pub fn edit(
 
 /// Whether who has sessions may depend on hosts that are touched.
 fn touches_sessions(site: Site<'_>, built: &Built, named: &BTreeSet<HostPattern>) -> bool {
-    let mut touched = named.iter().chain(site.beside.touched).peekable();
-    let keeps = built.keeps_sessions || !site.beside.passed.is_empty();
-    (keeps && touched.peek().is_some()) || touched.any(|host| built.session_hosts.contains(host))
+    let beside = site.beside;
+    let keeps = !built.wide_sessions.is_empty() || !beside.passed.is_empty();
+    named.iter().chain(beside.touched).any(|host| {
+        let is_known = built.session_hosts.contains(host) || built.kept_hosts.contains(host);
+        // What is kept below a wildcard depends on who has that.
+        let is_above = is_wide(host) && (keeps || !built.kept_hosts.is_empty());
+        is_known || is_above || (keeps && sessions::is_due(beside, built, host))
+    })
 }
 
 impl Edited {

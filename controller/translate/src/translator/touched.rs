@@ -104,7 +104,7 @@ impl Translator {
         let is_beside = || {
             let is_above = |above: HostPattern| hosts.contains(&above);
             let served = self.snapshot.listener_servers.keys().map(|at| &at.host);
-            let mut served = served.chain(&now.session_hosts);
+            let mut served = served.chain(&now.session_hosts).chain(&now.kept_hosts);
             // What is kept from a wildcard that is passed through is so wherever its routes are.
             let mut passed = hosts.iter().filter(|_| self.options.ssl_passthrough);
             hosts.contains(&HostPattern::default_host())

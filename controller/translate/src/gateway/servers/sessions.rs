@@ -11,6 +11,7 @@ mod holders;
 mod kept;
 
 pub use holders::SessionHolders;
+pub use kept::is_due;
 
 use super::conflict::RefusedHosts;
 use super::memo::{KnownDecrypted, KnownRoute, ParentsOfHost};
@@ -164,7 +165,7 @@ impl Sessions {
             built.sessions.insert(place, route);
         }
         close(options, gateways, built);
-        built.keeps_sessions = !wide.is_empty() || !beside.passed.is_empty();
+        built.wide_sessions = wide.holders();
         wide.keep(options, beside, listeners, built);
         kept::keep_from_ingresses(options, beside, built);
         built.session_holders = SessionHolders::of(&built.sessions, holders);

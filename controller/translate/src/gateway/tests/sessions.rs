@@ -163,6 +163,42 @@ fn a_wildcard_has_no_sessions_of_hosts_that_older_routes_of_others_name() {
     assert_eq!(bench.has_sessions("tcp/8443/pay.test"), None);
 }
 
+/// A wildcard's sessions make no build of everything out of each host name that somebody writes later.
+#[test]
+fn names_that_are_kept_from_no_wildcard_are_edits() {
+    let mut bench = bench("All");
+    let listener = json!({"name": "http", "port": 80, "protocol": "HTTP", "allowedRoutes": {"namespaces": {"from": "All"}}});
+    let spec = json!({"gatewayClassName": "c", "listeners": [listener]});
+    let id = ObjectRef::new(Kind::Gateway, Key::new("infra", "web"));
+    bench.see([(id, Some(Object::Gateway(resource(0, spec))))]);
+    let pay = |created: i64, host: &str| {
+        let parents = json!([{"name": "web", "namespace": "infra"}]);
+        let spec = json!({"parentRefs": parents, "hostnames": [host], "rules": [{}]});
+        let id = ObjectRef::new(Kind::HTTPRoute, Key::new("shop", "pay"));
+        (id, Some(Object::Route(resource(created, spec))))
+    };
+    for (wide, place) in [(&["*.test"][..], "tcp/8443/**.test"), (&[], "tcp/8443/_")] {
+        bench.see([route(Kind::TLSRoute, "evil", 30, wide), pay(40, "first.test")]);
+        assert_eq!(bench.has_sessions(place), Some("evil"));
+        for (created, host, is_edit, kept) in [
+            (40, "a.test", 1, None),
+            (20, "b.test", 0, Some("")),
+            (20, "c.b.test", 0, Some("")),
+            (40, "c.b.test", 0, None),
+            (40, "d.test", 1, None),
+            (20, "*.x.test", 0, Some("")),
+        ] {
+            work::take(Step::Edited);
+            bench.see([pay(created, host)]);
+            let place = format!("tcp/8443/{}", host.replace("*.", "**."));
+            assert_eq!(bench.has_sessions(&place), kept, "{host} {created}");
+            assert_eq!(work::take(Step::Edited), is_edit, "{host} {created}");
+        }
+        bench.see([pay(40, "last.test")]);
+        assert_eq!(bench.has_sessions("tcp/8443/**.x.test"), None);
+    }
+}
+
 /// A name that somebody writes later, on whatever port, closes nothing of what routes have by their listeners.
 #[test]
 fn a_young_name_closes_no_sessions_that_a_route_has_by_its_listener() {

@@ -41,9 +41,14 @@ impl WidePlaces {
         }
     }
 
-    /// Whether no route has such sessions.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+    /// The routes that have such sessions, by what they are of.
+    pub fn holders(&self) -> BTreeMap<HostPattern, Vec<Age>> {
+        let mut all: BTreeMap<_, Vec<Age>> = BTreeMap::new();
+        for (place, route) in self.0.values().flatten() {
+            let host = place.host.iter().cloned();
+            host.for_each(|host| all.entry(host).or_default().push(route.clone()));
+        }
+        all
     }
 
     /// Keeps hosts from them.
@@ -77,6 +82,7 @@ impl WidePlaces {
                     continue;
                 }
                 hosts.insert(host);
+                built.kept_hosts.insert(host.clone());
                 let at = ListenerHost::deep(port.0, port.1, host.clone());
                 let of =
                     SessionPlace { host: listeners.most_specific(&at).cloned(), ..place.clone() };
@@ -106,12 +112,33 @@ pub fn keep_from_ingresses(options: &Options, beside: &Beside<'_>, built: &mut B
             continue;
         }
         *count += 1;
+        built.kept_hosts.insert(host.clone());
         let place =
             SessionPlace { port: StreamPort::Tcp(port), address: None, host: Some(host.clone()) };
         let kept = SessionRoute { way: SessionWay::Http, ..SessionRoute::default() };
         let of_place = built.sessions.entry(place).or_insert(kept);
         of_place.yields &= of_place.way != SessionWay::Http;
     }
+}
+
+/// Whether a host is to be kept as it is named now, if there is room; it may be among those that are kept already.
+pub fn is_due(beside: &Beside<'_>, built: &Built, host: &HostPattern) -> bool {
+    let route = beside.named.get(host).and_then(|claim| claim.route.as_ref());
+    let Some((named, _)) = route else { return false };
+    let is_above = |wide: &HostPattern| {
+        let mut routes = built.wide_sessions.get(wide).into_iter().flatten();
+        let takes_from = |(created, key, _): &Age| {
+            named.borrowed() < (*created, key) && named.key.namespace != key.namespace
+        };
+        routes.any(takes_from) || beside.passed.get(wide).is_some_and(|by| named.takes_from(by))
+    };
+    let mut text = host.as_str();
+    let mut is_due = is_above(&HostPattern::default_host());
+    while let Some((_, rest)) = text.split_once('.').filter(|_| !is_due) {
+        is_due = HostPattern::parse(&format!("*.{rest}")).is_ok_and(|wide| is_above(&wide));
+        text = rest;
+    }
+    is_due
 }
 
 /// The places of one port that are of several server names.
