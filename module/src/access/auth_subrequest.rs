@@ -19,6 +19,7 @@ use oxigress_core::own_server::OwnServer;
 use oxigress_core::policy::access::Answer;
 use oxigress_core::policy::auth;
 use oxigress_core::span::CallKind;
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::ptr::NonNull;
 
@@ -170,8 +171,8 @@ fn write_headers(
     let call = spans::of(request).map(|trace| trace.begin_call(request, CallKind::Auth));
     auth.call.set(call.as_ref().map(|(place, _)| *place));
     let context = call.map(|(_, headers)| headers).into_iter().flatten();
-    let context: Vec<_> = context.map(|(name, value)| (name.as_bytes(), value)).collect();
-    let own: Vec<_> = context.into_iter().chain(own).collect();
+    let context = context.map(|(name, value)| (name.as_bytes(), Cow::from(value)));
+    let own: Vec<_> = context.chain(own).collect();
     for element in request.nginx().headers() {
         let name = element.name();
         if auth::is_passed(name) && !own.iter().any(|(own, _)| header::is_alike(own, name)) {

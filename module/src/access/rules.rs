@@ -62,7 +62,7 @@ const CLIENT_CERTIFICATE: [(&[u8], Told); 4] = [
 ];
 
 impl Rules {
-    /// Of the policies of this id; `None`: whoever comes may come in.
+    /// Of the policies of this id; `None`: they restrict no access.
     pub fn of(id: &[u8], policies: &Policies) -> Option<Self> {
         let rules = Self::new(policies.access.as_ref()?);
         let refused = rules.basic.as_ref().map_or(0, |basic| basic.passwords.refused());
@@ -148,19 +148,23 @@ impl External {
     }
 
     /// The headers of the auth subrequest beside the client's, in place of the client's of the same name.
-    pub fn headers(&self, request: &Request<'_>, variables: &[Variable]) -> Vec<(&[u8], Vec<u8>)> {
+    pub fn headers<'a>(
+        &'a self,
+        request: &'a Request<'_>,
+        variables: &[Variable],
+    ) -> Vec<(&'a [u8], Cow<'a, [u8]>)> {
         let url = [scheme(request), b"://", authority(request), request.target()].concat();
         let address = request.variable(b"remote_addr").unwrap_or_default();
         let redirect = match &self.source.request_redirect {
-            Some(text) => template::bytes(text.parts(), request),
-            None => request.target().into(),
+            Some(text) => template::bytes(text.parts(), request).into(),
+            None => Cow::from(request.target()),
         };
         let request_id = request.header(b"x-request-id").filter(|id| !id.is_empty());
         let request_id = request_id.or_else(|| request.id()).unwrap_or_default();
-        let mut all: Vec<(&[u8], Vec<u8>)> = vec![
-            (b"X-Original-URL", url),
+        let mut all: Vec<(&[u8], Cow<'_, [u8]>)> = vec![
+            (b"X-Original-URL", url.into()),
             (b"X-Original-Method", request.method().into()),
-            (b"X-Sent-From", b"nginx-ingress-controller".into()),
+            (b"X-Sent-From", b"nginx-ingress-controller"[..].into()),
             (b"X-Real-IP", address.into()),
             (b"X-Forwarded-For", address.into()),
             (b"X-Auth-Request-Redirect", redirect),
@@ -169,7 +173,7 @@ impl External {
         // In place of the client's own; nothing where its host asks for no certificate.
         for (name, told) in CLIENT_CERTIFICATE {
             let value = client_certificate::told(request, told).unwrap_or_default();
-            all.push((name, value.into_owned()));
+            all.push((name, value));
         }
         if self.source.method.is_some() {
             all.push((b"X-Original-URI", request.target().into()));
@@ -179,7 +183,7 @@ impl External {
         for header in &self.source.headers {
             all.push((
                 header.name.as_str().as_bytes(),
-                template::bytes(header.value.parts(), &values),
+                template::bytes(header.value.parts(), &values).into(),
             ));
         }
         all

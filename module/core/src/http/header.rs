@@ -103,8 +103,24 @@ fn is_known<const FLAG: u8>(name: &[u8]) -> bool {
     is_candidate && is_known_closely(name, FLAG)
 }
 
+/// Where the names begin that start with a letter, or with a later one: they are sorted.
+const BEGINNINGS: [usize; 33] = {
+    let (mut beginnings, mut at, mut letter) = ([0; 33], 0, 0);
+    while letter < 32 {
+        while at < KNOWN.len() && ((KNOWN[at].0.as_bytes()[0] & 31) as usize) <= letter {
+            at += 1;
+        }
+        letter += 1;
+        beginnings[letter] = at;
+    }
+    beginnings
+};
+
 fn is_known_closely(name: &[u8], flag: u8) -> bool {
-    KNOWN.iter().any(|(known, flags)| flags & flag != 0 && is_called(name, known.as_bytes()))
+    let letter = usize::from(name.first().copied().unwrap_or_default() & 31);
+    let range = BEGINNINGS.get(letter).zip(BEGINNINGS.get(letter + 1));
+    let known = range.and_then(|(from, to)| KNOWN.get(*from..*to)).unwrap_or_default();
+    known.iter().any(|(known, flags)| flags & flag != 0 && is_called(name, known.as_bytes()))
 }
 
 /// A name is this one, or begins with it where it ends with a dash.

@@ -132,12 +132,21 @@ impl Request {
 
     /// Adds a header to a subrequest, outside of what nginx looks up by name; `None` when memory is out, and of a main request.
     pub fn push_own_header(&self, name: &[u8], value: &[u8]) -> Option<()> {
-        let lower = name.to_ascii_lowercase();
-        let copy = self.pool().concat(&[name, &lower, value, b"\0"])?;
+        let (mut short, mut long) = ([0; 64], Vec::new());
+        let lower = match short.get_mut(..name.len()) {
+            Some(lower) => lower,
+            None => {
+                long.resize(name.len(), 0);
+                long.as_mut_slice()
+            }
+        };
+        lower.copy_from_slice(name);
+        lower.make_ascii_lowercase();
+        let copy = self.pool().concat(&[name, lower, value, b"\0"])?;
         let (key, rest) = copy.split_at_checked(name.len())?;
         let lowcase_key = rest.as_ptr().cast_mut();
         let value = ngx_str_t { len: value.len(), data: lowcase_key.wrapping_add(name.len()) };
-        let (hash, key) = (hash_key(&lower), ngx_str_t::of(key));
+        let (hash, key) = (hash_key(lower), ngx_str_t::of(key));
         self.push_own(ngx_table_elt_t { hash, key, value, lowcase_key, next: null_mut() })
     }
 }

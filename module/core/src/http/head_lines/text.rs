@@ -1,5 +1,7 @@
 //! Lines of text, as HTTP/1 and FastCGI have them.
 
+use memchr::memchr;
+
 /// What is known of the lines of a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counted {
@@ -53,13 +55,22 @@ impl Http1 {
         if !b"HTTP/".starts_with(bytes.get(..begun).unwrap_or_default()) {
             return Counted::End;
         }
-        for byte in bytes.get(self.read..).unwrap_or_default() {
-            self.read += 1;
-            match self.lines.count(*byte, most) {
-                Counted::More => {}
+        let is_blank = |line: &[u8]| line.iter().all(|byte| *byte == b'\r');
+        let mut rest = bytes.get(self.read..).unwrap_or_default();
+        // Nearly every response has a line of ten bytes or more, so lines are looked for and not bytes.
+        while let Some((line, after)) = memchr(b'\n', rest).and_then(|end| {
+            let (line, after) = rest.split_at_checked(end)?;
+            Some((line, after.get(1..)?))
+        }) {
+            self.lines.is_empty &= is_blank(line);
+            self.read += line.len() + 1;
+            match self.lines.count(b'\n', most) {
+                Counted::More => rest = after,
                 counted => return counted,
             }
         }
+        self.lines.is_empty &= is_blank(rest);
+        self.read += rest.len();
         Counted::More
     }
 }
