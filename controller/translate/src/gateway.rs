@@ -90,12 +90,12 @@ pub struct Built {
     pub certificates: BTreeMap<HostPattern, Shown>,
     /// Who has the sessions of listeners.
     pub sessions: BTreeMap<SessionPlace, SessionRoute>,
-    /// The server names that routes ask for.
-    pub session_hosts: BTreeSet<HostPattern>,
+    /// The server names that routes ask for, each with whose host it is.
+    pub session_hosts: BTreeMap<HostPattern, Option<HostOwner>>,
     /// The routes that have the sessions of server names.
     pub session_holders: SessionHolders,
     /// Hosts that are kept from whoever has the sessions of several server names, a route or an Ingress.
-    pub kept_hosts: BTreeSet<HostPattern>,
+    pub kept_hosts: BTreeMap<HostPattern, KeptHost>,
     /// The routes that have such sessions, by what they are of.
     pub wide_sessions: BTreeMap<HostPattern, Vec<rank::Age>>,
     /// Ports of nginx that listeners ask for, beside those of Ingresses.
@@ -158,6 +158,23 @@ pub struct Beside<'a> {
     pub passed: &'a BTreeMap<HostPattern, Age>,
     /// By which object a host is whose.
     pub owner: &'a dyn Fn(&HostPattern) -> Option<HostOwner>,
+}
+
+/// Why a host is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptHost {
+    /// The oldest route that names it.
+    pub route: Option<(Age, Kind)>,
+    /// It has paths of Ingresses.
+    pub is_served: bool,
+}
+
+impl KeptHost {
+    /// As it is now.
+    pub fn of(beside: &Beside<'_>, host: &HostPattern) -> Self {
+        let route = beside.named.get(host).and_then(|claim| claim.route.clone());
+        KeptHost { route, is_served: beside.servers.contains_key(host) }
+    }
 }
 
 /// The oldest object that names a host.
@@ -296,7 +313,7 @@ fn put_route_status(
     built: &mut Built,
 ) {
     let none = BTreeMap::new();
-    let (refusals, losses) = conflict::report(attached, hosts.unwrap_or(&none), by);
+    let (refusals, losses) = conflict::report(id, attached, hosts.unwrap_or(&none), by);
     match losses.is_empty() {
         true => drop(built.losses.remove(id)),
         false => drop(built.losses.insert(id.clone(), losses)),

@@ -8,6 +8,7 @@ mod unserved;
 
 pub use claims::{Claim, Claims, is_of_closed};
 use unserved::Unserved;
+pub use unserved::UnservedPath;
 
 use crate::Options;
 use crate::annotation::balancing::{self, Balancing};
@@ -135,7 +136,6 @@ pub fn parse(
     let mut claims = Claims {
         is_catch_all: ingress.rules.is_empty(),
         closed: annotations.closing.is_some() || settings.closing_key.is_some(),
-        protects: unserved::protects(ingress, &options.annotations_prefix),
         annotations,
         ..Claims::nothing(key, ingress.created)
     };
@@ -144,11 +144,19 @@ pub fn parse(
         claims.default_backend = backend_ref(key, target, "spec.defaultBackend", &mut notes);
         if ingress.rules.is_empty() {
             hosts.entry(HostPattern::default_host()).or_default();
+            if claims.default_backend.is_none() {
+                unserved.add(&HostPattern::default_host(), "/", false);
+            }
         }
     }
     let read = (&mut hosts, &mut unserved);
     claims.read_rules(ingress, compiler, options.regex_per_host, read, &mut notes);
-    claims.unserved = unserved.finish().filter(|_| claims.protects);
+    // Hosts behind the last path that is read are its own all the same.
+    let is_all_read = !unserved.is_unknown;
+    hosts_of(ingress).into_iter().filter(|_| !is_all_read).for_each(|host| {
+        hosts.entry(host).or_default();
+    });
+    claims.unserved = unserved.finish().filter(|_| claims.restricts_access());
     if claims.canary().is_some() {
         claims.restrict_to_canary(&mut hosts);
     }
@@ -196,17 +204,21 @@ pub fn refused(
     let context = context(world, options, settings, key);
     let names = annotation::names(context, &ingress.annotations, &options.annotations_prefix);
     let Some(mut names) = names else { return Parsed { acceptance, notes, ..Parsed::default() } };
-    let hosts = hosts_of(ingress);
+    let restricts = unserved::may_restrict(ingress, &options.annotations_prefix, settings);
+    let is_catch_all = ingress.rules.is_empty() && ingress.default_backend.is_some();
+    let mut hosts = hosts_of(ingress);
+    hosts.extend(
+        (restricts && is_catch_all && !options.disable_catch_all).then(HostPattern::default_host),
+    );
     let other_names = names.other_names(&hosts);
     if hosts.len().saturating_mul(names.aliases.len()) > MAX_ALIASES_OF_REFUSED {
         names.aliases.clear();
     }
     let hosts = hosts.into_iter().map(|host| (host, Vec::new())).collect();
-    let host_settings = HostSettings { hosts: names, ..HostSettings::default() };
-    let protects = unserved::protects(ingress, &options.annotations_prefix);
+    let closes_host = unserved::holds_for_hosts(ingress, &options.annotations_prefix);
+    let host_settings = HostSettings { hosts: names, closes_host, ..HostSettings::default() };
     let claims = Claims {
-        protects,
-        unserved: Unserved::unknown().filter(|_| protects),
+        unserved: Unserved::unknown().filter(|_| restricts),
         hosts: frozen(hosts),
         host_settings: Sealed::new(host_settings),
         ..Claims::nothing(key, ingress.created)

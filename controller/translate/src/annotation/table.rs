@@ -383,6 +383,11 @@ pub fn protects(name: &str) -> bool {
         || name == "proxy-ssl-verify"
 }
 
+/// Whether an annotation of this name, also an unknown one, says who has access; limits do not.
+pub fn restricts_access(name: &str) -> bool {
+    protects(name) && !name.starts_with("limit-") && name != "proxy-ssl-verify"
+}
+
 #[cfg(test)]
 impl Group {
     /// The title of the group.

@@ -16,7 +16,8 @@ use super::servers::memo::{KnownRoute, Memo, Share, Totals};
 use super::servers::serve::{Merged, Serving, Site};
 use super::servers::{sessions, spots};
 use super::work::{self, Step};
-use super::{Built, RouteBackend, gateways, known_or_read, put_route_status, read_tls};
+use super::{Built, KeptHost, RouteBackend, gateways, known_or_read, put_route_status, read_tls};
+use crate::host::owner::HostOwnership;
 use oxigress_core::model::{BackendId, HostPattern, ListenerHost};
 use oxigress_core::patterns::Allowance;
 use oxigress_objects::gateway::Route;
@@ -95,12 +96,20 @@ pub fn edit(
 /// Whether who has sessions may depend on hosts that are touched.
 fn touches_sessions(site: Site<'_>, built: &Built, named: &BTreeSet<HostPattern>) -> bool {
     let beside = site.beside;
+    if site.options.host_ownership == HostOwnership::Shared {
+        return false;
+    }
     let keeps = !built.wide_sessions.is_empty() || !beside.passed.is_empty();
     named.iter().chain(beside.touched).any(|host| {
-        let is_known = built.session_hosts.contains(host) || built.kept_hosts.contains(host);
+        let owner = built.session_hosts.get(host);
+        let is_moved = owner.is_some_and(|owner| *owner != (beside.owner)(host));
         // What is kept below a wildcard depends on who has that.
         let is_above = is_wide(host) && (keeps || !built.kept_hosts.is_empty());
-        is_known || is_above || (keeps && sessions::is_due(beside, built, host))
+        let is_kept_otherwise = match built.kept_hosts.get(host) {
+            Some(kept) => *kept != KeptHost::of(beside, host),
+            None => keeps && sessions::is_due(beside, built, host),
+        };
+        is_moved || is_above || is_kept_otherwise
     })
 }
 

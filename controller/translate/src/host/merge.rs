@@ -197,7 +197,7 @@ struct Merge<'a> {
     has_open_well_known: bool,
     /// Ingresses for whose further paths there is no place.
     full: BTreeSet<&'a Key>,
-    /// Paths that have no place, and nothing that stands for them.
+    /// Paths that have no place, or are not served.
     unclosed: Vec<(&'a Claims, &'a Claim)>,
     /// Only this namespace says how TLS is spoken with clients that name no host, or an unknown one.
     tls_of: Option<&'a str>,
@@ -327,10 +327,11 @@ impl<'a> Merge<'a> {
             PathPattern::Regex(text) => PathPattern::Prefix(text.trim_end_matches('/').into()),
             other => other.clone(),
         };
+        self.unclosed.push((by, claim));
         let is_taken =
             [&claim.pattern, &as_prefix].iter().any(|pattern| self.winners.contains_key(pattern));
         if is_taken || !self.view.owner.has(by) || self.winners.len() + KEPT_PLACES >= MAX_RULES {
-            return self.unclosed.push((by, claim));
+            return;
         }
         let closed = Arc::new(Policies { denied: Some(503), ..Policies::default() });
         let pattern = claim.pattern.clone();

@@ -6,7 +6,7 @@ use crate::annotation::canary::Canary;
 use crate::annotation::{Annotations, HostSettings};
 use crate::backend_ref::BackendRef;
 use crate::host::owner::Sealed;
-use crate::ingress::unserved::Unserved;
+use crate::ingress::unserved::{Unserved, UnservedOn};
 use crate::shared_policies::SharedPolicies;
 use oxigress_core::model::policy::Policies;
 use oxigress_core::model::{BackendId, HostPattern, HttpsRedirect, Origin, PathPattern, Policy};
@@ -44,9 +44,7 @@ pub struct Claims {
     pub(super) closed: bool,
     /// One of its paths has captures.
     pub(super) has_groups: bool,
-    /// One of its annotations keeps somebody out.
-    pub protects: bool,
-    /// Which of its paths are not served, if it protects them.
+    /// Which of its paths are not served, if it may restrict access to them.
     pub unserved: Option<Box<Unserved>>,
 }
 
@@ -95,7 +93,6 @@ impl Claims {
             annotations: Annotations::default(),
             closed: false,
             has_groups: false,
-            protects: false,
             unserved: None,
         }
     }
@@ -128,7 +125,6 @@ impl Claims {
             annotations,
             closed,
             has_groups,
-            protects,
             unserved: _,
         } = self;
         let lacks = |claims: &Claims| claims.has_unknown_paths();
@@ -137,7 +133,7 @@ impl Claims {
             && host_settings == &other.host_settings
             && annotations == &other.annotations
             && (*closed, *has_groups) == (other.closed, other.has_groups)
-            && (*protects, lacks(self)) == (other.protects, lacks(other))
+            && lacks(self) == lacks(other)
     }
 
     /// Its paths of a host.
@@ -145,12 +141,12 @@ impl Claims {
         self.hosts.get(host).map_or(&[], |claims| claims)
     }
 
-    /// Its paths of a host that are not served though it protects them, in lower case.
-    pub fn unserved_on(&self, host: &HostPattern) -> &[Box<str>] {
-        self.unserved.as_ref().map_or(&[], |unserved| unserved.on(host))
+    /// Its paths of a host that are not served, if it may restrict access to them.
+    pub fn unserved_on(&self, host: &HostPattern) -> Option<&UnservedOn> {
+        self.unserved.as_ref()?.on(host)
     }
 
-    /// It protects paths that are not served, and of which nothing is known.
+    /// It may restrict access to paths of all its hosts that are not served, and of which nothing is known.
     pub fn has_unknown_paths(&self) -> bool {
         self.unserved.as_ref().is_some_and(|unserved| unserved.is_unknown())
     }
@@ -199,6 +195,11 @@ impl Claims {
     /// All locations of this Ingress answer 503.
     pub fn is_closed(&self) -> bool {
         self.closed
+    }
+
+    /// It says who has access to its paths, or nobody has any.
+    pub fn restricts_access(&self) -> bool {
+        self.closed || self.annotations.policies.access.is_some()
     }
 
     /// Policy of one of its paths, as configured.

@@ -24,7 +24,7 @@ use crate::gateway::{self, count_certificates, is_of_gateways};
 use crate::ingress::class;
 use crate::patterns::{Meaning, budget};
 use bytes::bytes_of;
-use oxigress_core::model::{HostPattern, ValueMatch, ValuePattern};
+use oxigress_core::model::{HostPattern, MAX_RULES, ValueMatch, ValuePattern};
 use oxigress_core::patterns::{price_of, price_of_reading};
 use oxigress_objects::gateway::{HttpRouteSpec, Listener, ListenerSet, Policy};
 use oxigress_objects::ingress::{Ingress, Path};
@@ -371,6 +371,11 @@ impl<'a> Prices<'a> {
         // Whether a pattern is one, and has captures, may turn with another path.
         let old = self.same_but_for_paths(key, new);
         let Some(old) = old.filter(|_| !self.translator.may_have_patterns(new)) else { return all };
+        // Where not all paths are read, that concerns all hosts.
+        let count = |ingress: &Ingress| ingress.count_paths() + ingress.rules.len();
+        if count(old).max(count(new)) > MAX_RULES {
+            return all;
+        }
         let (old, new) = (paths_by_host(old), paths_by_host(new));
         let is_changed = |host: &str| old.get(host) != new.get(host);
         let changed = old.keys().chain(new.keys()).filter(|host| is_changed(host));

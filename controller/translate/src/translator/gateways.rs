@@ -65,7 +65,8 @@ impl Translator {
             return BTreeSet::new();
         }
         let routes = self.routes_alone(world, changed);
-        if routes.is_none() {
+        let is_edit = routes.is_some();
+        if !is_edit {
             self.charge_build(world, changed);
         }
         let mut memo = std::mem::take(&mut self.gateway_memo);
@@ -91,6 +92,9 @@ impl Translator {
             gateway::edit(site, &self.settings, &mut memo, &mut before, touched)
         });
         let built = edited.is_none().then(|| gateway::build(site, &self.settings, &mut memo));
+        if is_edit && built.is_some() {
+            self.charge_edit(world, changed);
+        }
         let touched = memo.leads.take_touched();
         self.gateway_memo = memo;
         self.gateways = before;

@@ -60,8 +60,24 @@ impl Translator {
         let maps = self.maps_of_authorities(world, &changed.config_maps).into_iter();
         let maps = maps.map(|key| ObjectRef::new(Kind::ConfigMap, key.clone()));
         let others = secrets.chain(maps).filter(is_payer);
-        let by: BTreeSet<Name> =
-            others.chain(objects.cloned()).map(|id| id.key.namespace).collect();
+        let all: Vec<_> = others.chain(objects.cloned()).collect();
+        self.charge_build_to(world, all.into_iter());
+    }
+
+    /// Charges building everything to the namespaces of the routes and Ingresses by which edits come to that: sessions that they
+    /// touch, a namespace at its limits, a Policy that is named first or no more.
+    pub(super) fn charge_edit(&mut self, world: &World, changed: &Changed) {
+        let routes = changed.gateway_api.iter().filter(|id| id.kind.is_route()).cloned();
+        let ingresses = changed.ingresses.iter();
+        let ingresses = ingresses.map(|key| ObjectRef::new(Kind::Ingress, key.clone()));
+        let all: Vec<_> = routes.chain(ingresses).collect();
+        let is_payer = |id: &ObjectRef| world.object(id).is_some() && !self.is_operators(id);
+        let payers: Vec<_> = all.into_iter().filter(is_payer).collect();
+        self.charge_build_to(world, payers.into_iter());
+    }
+
+    fn charge_build_to(&mut self, world: &World, objects: impl Iterator<Item = ObjectRef>) {
+        let by: BTreeSet<Name> = objects.map(|id| id.key.namespace).collect();
         // A part: who edits listeners of a large installation now and then is not to wait for that.
         let all = (REBUILT / 4).saturating_mul(world.gateway_api.routes.len() as u64);
         let each = all.min(OF_NAMESPACE.full) / (by.len() as u64).max(1);
@@ -104,7 +120,7 @@ impl Translator {
         let is_beside = || {
             let is_above = |above: HostPattern| hosts.contains(&above);
             let served = self.snapshot.listener_servers.keys().map(|at| &at.host);
-            let mut served = served.chain(&now.session_hosts).chain(&now.kept_hosts);
+            let mut served = served.chain(now.session_hosts.keys()).chain(now.kept_hosts.keys());
             // What is kept from a wildcard that is passed through is so wherever its routes are.
             let mut passed = hosts.iter().filter(|_| self.options.ssl_passthrough);
             hosts.contains(&HostPattern::default_host())

@@ -108,12 +108,13 @@ pub fn leave_to_ingress(
 /// What a route is told that is not served on some hosts: why it is refused at a parent where it is served on none, by the place of
 /// the attachment, and what it loses where it is served on others.
 pub fn report(
+    id: &ObjectRef,
     attached: &[Attachment],
     hosts: &BTreeMap<ListenerHost, String>,
     by: (&Gateways<'_>, &Listeners),
 ) -> (BTreeMap<usize, Condition>, Vec<Note>) {
     let mut refusals = BTreeMap::new();
-    let mut notes: Vec<_> = report_taken(attached, by).into_iter().collect();
+    let mut notes: Vec<_> = report_taken(id, attached, by).into_iter().collect();
     if hosts.is_empty() {
         return (refusals, notes);
     }
@@ -131,16 +132,23 @@ pub fn report(
     (refusals, notes)
 }
 
-/// What a route is told of the first of its hosts whose requests come to listeners to which it is not attached.
-fn report_taken(attached: &[Attachment], by: (&Gateways<'_>, &Listeners)) -> Option<Note> {
+/// What a route is told of the first of its hosts whose requests come to listeners to which it is not attached. Whose they are is
+/// said to their own namespace alone.
+fn report_taken(
+    id: &ObjectRef,
+    attached: &[Attachment],
+    by: (&Gateways<'_>, &Listeners),
+) -> Option<Note> {
     let mut taken = unserved(attached, by).peekable();
     taken.peek()?;
     let served: BTreeSet<_> = spots(attached, by).map(|spot| spot.at).collect();
     let (listener, at) = taken.find(|(_, at)| !served.contains(at))?;
-    let (gateway, host) = by.1.owner(&at)?;
+    let (object, _) = by.1.owner(&at)?;
+    let is_own = object.key.namespace == id.key.namespace;
+    let whose = if is_own { object.to_string() } else { "another Gateway or ListenerSet".into() };
     Some(Note::warning(format!(
-        "port {}, host {}: requests come to a listener of {gateway} for host {host}, and this route is not attached to it: \
-         name that one in parentRefs, or use another host",
+        "port {}, host {}: requests come to a listener of {whose}, whose hostname is more specific and to which this route \
+         is not attached: attach it there, or use another host",
         listener.spec.port, at.host
     )))
 }

@@ -124,7 +124,8 @@ impl Sessions {
     ) {
         let (mut wide, mut holders) = (kept::WidePlaces::default(), BTreeMap::new());
         for (place, asked) in self.0 {
-            built.session_hosts.extend(place.host.clone());
+            let host = place.host.iter();
+            built.session_hosts.extend(host.map(|host| (host.clone(), (beside.owner)(host))));
             let owner = owner_of(options, beside, &place, &asked);
             let is_owners = |candidate: &Candidate| {
                 owner.as_ref().is_none_or(|owner| *owner == candidate.age.1.namespace)

@@ -1,47 +1,90 @@
 //! What would answer requests for a path that is restricted and not served.
 
 use super::{Merge, Winner};
-use crate::ingress::Claims;
+use crate::ingress::{Claims, UnservedPath};
+use oxigress_core::model::policy::Policies;
 use oxigress_core::model::{HostPattern, PathPattern};
 use oxigress_core::patterns::{leading_text, literal_prefix};
 use oxigress_objects::verdict::Note;
 use oxigress_objects::{Key, Kind, ObjectRef};
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
+
+/// Most paths of a namespace that are looked at one by one, for each alias of a host.
+const MOST: usize = 256;
 
 /// Restricted paths of a namespace that are not served on a host.
 #[derive(Default)]
 struct Exposed<'a> {
-    /// In lower case.
+    /// In lower case; of an expression what all its matches begin with.
     paths: BTreeMap<Cow<'a, str>, &'a Claims>,
+    /// What matches of expressions begin with, none of which begins another one.
+    beginnings: BTreeMap<Cow<'a, str>, &'a Claims>,
     /// One that has paths of which nothing is known, or for which the host has no place.
     unknown: Option<&'a Claims>,
 }
 
 impl<'a> Exposed<'a> {
+    fn add(&mut self, by: &'a Claims, text: Cow<'a, str>, is_regex: bool) {
+        if self.paths.len() == MOST {
+            self.unknown.get_or_insert(by);
+        }
+        if self.unknown.is_some() {
+            return;
+        }
+        let text = match (is_regex, text) {
+            (false, text) => text,
+            (true, Cow::Borrowed(text)) => leading_text(text).into(),
+            (true, Cow::Owned(text)) => leading_text(&text).to_owned().into(),
+        };
+        // An expression of which hardly a letter is known does not close a whole host.
+        if is_regex && text.len() > 1 && beginning_of(&self.beginnings, &text).is_none() {
+            while let Some(longer) = first_from(&self.beginnings, &text).map(|(text, _)| text) {
+                let longer = longer.clone();
+                self.beginnings.remove(&longer);
+            }
+            self.beginnings.insert(text.clone(), by);
+        }
+        self.paths.entry(text).or_insert(by);
+    }
+
     /// Whose requests may come to this path.
     fn below(&self, pattern: &PathPattern) -> Option<&'a Claims> {
-        let beginning = match pattern {
-            PathPattern::Exact(_) => return None,
-            PathPattern::Prefix(path) => path.to_ascii_lowercase(),
-            PathPattern::Regex(text) => String::from_utf8(literal_prefix(text)).unwrap_or_default(),
-        };
-        let is_prefix = matches!(pattern, PathPattern::Prefix(_));
-        let first = |beginning: &str| {
-            let mut from_here =
-                self.paths.range::<str, _>((Bound::Included(beginning), Bound::Unbounded));
-            from_here.next().filter(|(path, _)| path.starts_with(beginning)).map(|(_, by)| *by)
-        };
-        // Between a path and what lies below it stand others, such as `/a-b`.
-        let found = match is_prefix {
-            true => {
-                self.paths.get(beginning.as_str()).copied().or_else(|| first(&(beginning + "/")))
+        if let Some(by) = self.unknown {
+            return Some(by).filter(|_| !matches!(pattern, PathPattern::Exact(_)));
+        }
+        let (beginning, below) = match pattern {
+            PathPattern::Exact(path) => (path.to_ascii_lowercase(), None),
+            PathPattern::Prefix(path) => (path.to_ascii_lowercase(), Some("/")),
+            PathPattern::Regex(text) => {
+                let literal = String::from_utf8(literal_prefix(text));
+                (literal.unwrap_or_default(), Some(""))
             }
-            false => first(&beginning),
         };
-        found.or(self.unknown)
+        let same = self.paths.get(beginning.as_str());
+        // Between a path and what lies below it stand others, such as `/a-b`.
+        let found = same.or_else(|| {
+            let beginning = [&beginning, below?].concat();
+            first_from(&self.paths, &beginning).map(|(_, by)| by)
+        });
+        found.or_else(|| beginning_of(&self.beginnings, &beginning)).copied()
     }
+}
+
+/// The first of some texts that begins with a text.
+fn first_from<'m, 't, V>(
+    texts: &'m BTreeMap<Cow<'t, str>, V>,
+    text: &str,
+) -> Option<(&'m Cow<'t, str>, &'m V)> {
+    let mut from_here = texts.range::<str, _>((Bound::Included(text), Bound::Unbounded));
+    from_here.next().filter(|(one, _)| one.starts_with(text))
+}
+
+/// The one of some texts that a text begins with, if none of them begins another one.
+fn beginning_of<'m, V>(texts: &'m BTreeMap<Cow<'_, str>, V>, text: &str) -> Option<&'m V> {
+    let mut until_here = texts.range::<str, _>((Bound::Unbounded, Bound::Included(text)));
+    until_here.next_back().filter(|(one, _)| text.starts_with(&***one)).map(|(_, value)| value)
 }
 
 impl<'a> Merge<'a> {
@@ -49,16 +92,12 @@ impl<'a> Merge<'a> {
     /// not served.
     pub(super) fn close_exposed(&mut self, source: &HostPattern) {
         let all = self.exposed(source);
-        if all.is_empty() {
-            return;
-        }
         let mut told: BTreeMap<&Key, &Claims> = BTreeMap::new();
-        for (pattern, winner) in &mut self.winners {
-            let Winner { by, closer, .. } = winner;
-            let exposed = all.get(by.key.namespace.as_str()).filter(|_| !by.protects);
+        for (pattern, winner) in self.winners.iter_mut().filter(|_| !all.is_empty()) {
+            let exposed = all.get(winner.by.key.namespace.as_str()).filter(|_| winner.is_open());
             let Some(cause) = exposed.and_then(|exposed| exposed.below(pattern)) else { continue };
-            *closer = closer.or(Some(cause));
-            told.entry(&by.key).or_insert(cause);
+            winner.closer = Some(cause);
+            told.entry(&winner.by.key).or_insert(cause);
         }
         for (key, cause) in told {
             let message = format!(
@@ -71,26 +110,52 @@ impl<'a> Merge<'a> {
         }
     }
 
+    /// By namespace, for those that have something open on the host.
     fn exposed(&self, source: &HostPattern) -> BTreeMap<&'a str, Exposed<'a>> {
         let mut all: BTreeMap<&str, Exposed<'_>> = BTreeMap::new();
-        for by in self.view.mains.iter().copied().filter(|by| by.protects) {
-            let namespace = by.key.namespace.as_str();
-            for path in by.unserved_on(source) {
-                all.entry(namespace).or_default().paths.insert(Cow::from(&**path), by);
+        let lacks = |by: &&Claims| {
+            let is_full = || by.restricts_access() && self.full.contains(&by.key);
+            by.has_unknown_paths() || by.unserved_on(source).is_some() || is_full()
+        };
+        let lacking: Vec<_> = self.view.mains.iter().copied().filter(lacks).collect();
+        if lacking.is_empty() && self.unclosed.is_empty() {
+            return all;
+        }
+        let open: BTreeSet<&str> = self
+            .winners
+            .values()
+            .filter(|winner| winner.is_open())
+            .map(|winner| winner.by.key.namespace.as_str())
+            .collect();
+        for by in lacking.into_iter().filter(|by| open.contains(by.key.namespace.as_str())) {
+            let exposed = all.entry(by.key.namespace.as_str()).or_default();
+            let unserved = by.unserved_on(source);
+            let is_full = || by.restricts_access() && self.full.contains(&by.key);
+            if by.has_unknown_paths() || unserved.is_some_and(|on| on.has_more) || is_full() {
+                exposed.unknown.get_or_insert(by);
             }
-            if by.has_unknown_paths() || self.full.contains(&by.key) {
-                all.entry(namespace).or_default().unknown.get_or_insert(by);
+            for UnservedPath { text, is_regex } in unserved.into_iter().flat_map(|on| &on.paths) {
+                exposed.add(by, Cow::from(&**text), *is_regex || self.is_regex_host);
             }
         }
-        for (by, claim) in self.unclosed.iter().filter(|(by, _)| by.protects) {
-            let path = match claim.pattern {
-                PathPattern::Regex(_) => leading_text(&claim.path),
-                _ => &claim.path,
-            };
-            let exposed = all.entry(by.key.namespace.as_str()).or_default();
-            exposed.paths.insert(Cow::from(path.to_ascii_lowercase()), by);
+        for (by, claim) in self.unclosed.iter().filter(|(by, _)| by.restricts_access()) {
+            let namespace = by.key.namespace.as_str();
+            let is_regex = matches!(claim.pattern, PathPattern::Regex(_)) || self.is_regex_host;
+            if open.contains(namespace) {
+                let text = Cow::from(claim.path.to_ascii_lowercase());
+                all.entry(namespace).or_default().add(by, text, is_regex);
+            }
         }
         all
+    }
+}
+
+impl Winner<'_> {
+    /// Nobody is kept out.
+    fn is_open(&self) -> bool {
+        let Policies { access, denied, .. } = &*self.policies;
+        let is_closed = self.closer.is_some() || self.by.is_closed();
+        access.is_none() && denied.is_none() && !is_closed
     }
 }
 
@@ -157,11 +222,66 @@ mod tests {
                 (expected.iter().map(|path| path.to_string()).collect(), expected.len().min(1))
             );
         }
+        // What keeps nobody out is open, whatever its annotation is called.
+        for open in ["limit-rps: '5'", "configuration-snippet: 'more_set_headers \"a: b\";'"] {
+            let site =
+                ingress("n", "site", &format!("nginx.ingress.kubernetes.io/{open}"), &[path("/")]);
+            let lost = ingress("n", "lost", AUTH, &[no_service("/a")]);
+            assert_eq!(closed(&(site + &lost), "").0, ["/"], "{open}");
+        }
         let regex = "nginx.ingress.kubernetes.io/use-regex: 'true'";
         let expressions = ["/a/(x|y)", "/b/.*"].map(path);
         let site = ingress("n", "site", regex, &expressions);
         let lost = ingress("n", "lost", AUTH, &[no_service("/a/b")]);
         assert_eq!(closed(&(site + &lost), "").0.len(), 1, "the redirect of the root apart");
+        // A lost expression would have taken what is longer than its own letters, too.
+        let both = format!("{AUTH}, {regex}");
+        let site = ingress("n", "site", OPEN, &["/api/v1", "/docs"].map(path));
+        for (lost, expected) in [("/api/.*/secret", &["/api/v1"][..]), ("/(.*)/secret", &[])] {
+            let lost = ingress(
+                "n",
+                "lost",
+                &both,
+                &[no_service(lost).replace("Prefix", "ImplementationSpecific")],
+            );
+            let (closed, _) = closed(&(site.clone() + &lost), "");
+            let closed: Vec<_> = closed.iter().filter(|path| *path != "/").collect();
+            assert_eq!(closed, expected.iter().collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn many_lost_paths_cost_no_more_than_some() {
+        let site = ingress("n", "site", OPEN, &["/", "/docs"].map(path));
+        for (count, expected) in [(super::MOST, &["/"][..]), (super::MOST + 1, &["/", "/docs"])] {
+            let lost: Vec<_> = (0..count).map(|n| no_service(&format!("/x/{n}"))).collect();
+            assert_eq!(
+                closed(&(site.clone() + &ingress("n", "lost", AUTH, &lost)), "").0,
+                expected
+            );
+        }
+    }
+
+    #[test]
+    fn hosts_behind_the_last_path_that_is_read_count_too() {
+        let many: Vec<_> = (0..=MAX_RULES).map(|n| path(&format!("/{n}"))).collect();
+        let site = ingress("n", "site", OPEN, &[path("/")]);
+        let other = "other.test, http: { paths: [";
+        let lost = ingress("n", "lost", AUTH, &[path("/admin")]);
+        let (head, rule) = lost.split_once("{ host: h.test").unwrap();
+        let lost =
+            format!("{head}{{ host: {other}{}] }} }}, {{ host: h.test{rule}", many.join(", "));
+        let (closed, told) = closed(&(site + &lost), "");
+        assert_eq!((closed, told), (vec!["/".to_owned()], 1));
+    }
+
+    #[test]
+    fn a_refused_ingress_that_restricts_its_host_closes_it() {
+        let tls = "nginx.ingress.kubernetes.io/auth-tls-secret: n/ca";
+        let exact = path("/exact").replace("ImplementationSpecific", "Exact");
+        let site = ingress("n", "site", OPEN, &[exact]);
+        let attack = ingress("n", "a", tls, &[path("/etc/passwd")]);
+        assert!(closed(&(site + &attack), "--deep-inspect").0.contains(&"/exact".to_owned()));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::gateway::listeners::host::{Wildcards, is_wide};
 use crate::gateway::listeners::isolation::Listeners;
 use crate::gateway::listeners::state::seen_port;
 use crate::gateway::servers::rank::Age;
-use crate::gateway::{Beside, Built};
+use crate::gateway::{Beside, Built, KeptHost};
 use crate::{HostOwnership, Options};
 use oxigress_core::model::{
     HostPattern, ListenerHost, SessionPlace, SessionRoute, SessionWay, StreamPort,
@@ -82,7 +82,7 @@ impl WidePlaces {
                     continue;
                 }
                 hosts.insert(host);
-                built.kept_hosts.insert(host.clone());
+                built.kept_hosts.insert(host.clone(), KeptHost::of(beside, host));
                 let at = ListenerHost::deep(port.0, port.1, host.clone());
                 let of =
                     SessionPlace { host: listeners.most_specific(&at).cloned(), ..place.clone() };
@@ -112,7 +112,7 @@ pub fn keep_from_ingresses(options: &Options, beside: &Beside<'_>, built: &mut B
             continue;
         }
         *count += 1;
-        built.kept_hosts.insert(host.clone());
+        built.kept_hosts.insert(host.clone(), KeptHost::of(beside, host));
         let place =
             SessionPlace { port: StreamPort::Tcp(port), address: None, host: Some(host.clone()) };
         let kept = SessionRoute { way: SessionWay::Http, ..SessionRoute::default() };
