@@ -25,8 +25,8 @@ pub enum Found {
     Object(ObjectRef, Object),
     /// An object that is named but cannot be served: what it was before stays.
     Broken(ObjectRef, String),
-    /// Of a kind that is not read.
-    OtherKind(String),
+    /// Of a kind that is not read: its name, and which are read.
+    OtherKind(String, String),
     /// Fields of an object, which is found beside it, that its type does not have.
     UnknownField(ObjectRef, String),
     /// Something that is not served.
@@ -218,7 +218,7 @@ pub fn values(text: &str) -> Result<Vec<Value>, String> {
             all.append(items);
         } else if !matches!(
             objects(value.clone(), "")[..],
-            [Found::OtherKind(_) | Found::Unusable(_)]
+            [Found::OtherKind(..) | Found::Unusable(_)]
         ) {
             values.push(value);
         }
@@ -279,7 +279,7 @@ mod tests {
 
     fn message(text: &str) -> String {
         match found(text).pop().unwrap() {
-            Found::Unusable(message) | Found::OtherKind(message) | Found::Broken(_, message) => {
+            Found::Unusable(message) | Found::OtherKind(_, message) | Found::Broken(_, message) => {
                 message
             }
             Found::Object(id, _) | Found::UnknownField(id, _) => panic!("{id} was accepted"),

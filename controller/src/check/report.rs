@@ -30,6 +30,8 @@ pub struct Summary {
     pub objects: usize,
     /// Of these, the Ingresses that are this controller's.
     pub ingresses: usize,
+    /// Of these, the routes of the Gateway API.
+    pub routes: usize,
     /// The Ingresses that are served as ingress-nginx serves them.
     pub as_before: usize,
     /// The Ingresses that are served, but differently.
@@ -38,6 +40,8 @@ pub struct Summary {
     pub not_served: usize,
     /// Ingresses of other controllers, which are not counted as objects.
     pub of_other_controllers: usize,
+    /// How many objects there are of each kind that is not read. They are not counted as objects either.
+    pub not_read: BTreeMap<String, usize>,
 }
 
 /// What becomes of an object.
@@ -75,6 +79,7 @@ pub struct Concerned {
 struct Groups {
     by_cause: BTreeMap<(ObjectOutcome, String), BTreeSet<Concerned>>,
     outcomes: BTreeMap<String, ObjectOutcome>,
+    not_read: BTreeMap<String, usize>,
 }
 
 impl Groups {
@@ -88,7 +93,7 @@ impl Groups {
     fn add_problem(&mut self, problem: &Problem) {
         let message = &problem.message;
         match &problem.kind {
-            ProblemKind::OtherKind => {}
+            ProblemKind::OtherKind(kind) => *self.not_read.entry(kind.clone()).or_default() += 1,
             ProblemKind::UnknownField(object) => {
                 let message = message.strip_prefix(&format!("{object}: ")).unwrap_or(message);
                 self.add(ObjectOutcome::Different, object.to_string(), message.into());
@@ -155,7 +160,7 @@ impl Report {
                 groups.add(ObjectOutcome::Different, object.clone(), message);
             }
         }
-        let mut objects = names_of_objects(world);
+        let mut objects = names_of_objects(world, assumed.is_of_manifests);
         objects.extend(groups.outcomes.keys().cloned());
         let is_others = |key: &&Key| {
             let name = ObjectRef::new(Kind::Ingress, (*key).clone()).to_string();
@@ -168,10 +173,12 @@ impl Report {
         let summary = Summary {
             objects,
             ingresses: own.len(),
+            routes: world.gateway_api.routes.len(),
             as_before: objects.saturating_sub(not_served + different),
             different,
             not_served,
             of_other_controllers,
+            not_read: std::mem::take(&mut groups.not_read),
         };
         Report { summary, assumed: assumed.sentences(), findings: groups.into_findings() }
     }
@@ -188,10 +195,12 @@ impl Report {
     }
 }
 
-/// Of the kinds that somebody writes; pods make EndpointSlices.
-fn names_of_objects(world: &World) -> BTreeSet<String> {
+/// Of the kinds that somebody writes. Manifests have the EndpointSlices that somebody wrote; in a cluster Kubernetes
+/// makes them.
+fn names_of_objects(world: &World, is_of_manifests: bool) -> BTreeSet<String> {
     let World { config_maps, ingresses, ingress_classes, namespaces, secrets, services, .. } =
         world;
+    let slices = world.all_slices().filter(|_| is_of_manifests);
     let keys = [
         (Kind::ConfigMap, config_maps.keys().collect::<Vec<_>>()),
         (Kind::Ingress, ingresses.keys().collect()),
@@ -199,11 +208,12 @@ fn names_of_objects(world: &World) -> BTreeSet<String> {
         (Kind::Namespace, namespaces.keys().collect()),
         (Kind::Secret, secrets.keys().collect()),
         (Kind::Service, services.keys().collect()),
+        (Kind::EndpointSlice, slices.collect()),
     ];
     let names = keys.into_iter().flat_map(|(kind, keys)| {
         keys.into_iter().map(move |key| ObjectRef::new(kind, key.clone()).to_string())
     });
-    names.collect()
+    names.chain(world.gateway_api.names().iter().map(ObjectRef::to_string)).collect()
 }
 
 /// A message without what names one object, so that objects with the same cause meet: quoted texts, numbers in
