@@ -69,10 +69,11 @@ pub enum Command {
     #[command(flatten)]
     Tool(Tool),
     /// Answer each request with what it was: a sample endpoint
-    #[command(hide = true)]
+    ///
+    /// For example `oxigress echo --listen 127.0.0.1:9001 --name web`, with an EndpointSlice that names 127.0.0.1 and 9001.
     Echo {
-        /// Address and port to listen on
-        #[arg(long)]
+        /// Address and port to listen on, such as 127.0.0.1:9001
+        #[arg(long, value_name = "ADDRESS")]
         listen: SocketAddr,
         /// Name that each answer has
         #[arg(long)]
@@ -243,6 +244,9 @@ pub struct Flags {
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = optional_key)]
     pub udp_services_configmap: Option<MaybeKey>,
     /// Secret with the certificate for names that have none; by default self-signed
+    ///
+    /// It serves HTTPS for every name. Plain HTTP is redirected to HTTPS only for hosts that an Ingress lists in spec.tls,
+    /// also without a secretName, which then have this certificate.
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = optional_key)]
     pub default_ssl_certificate: Option<MaybeKey>,
 

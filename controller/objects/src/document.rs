@@ -12,6 +12,8 @@ use crate::{Kind, Object, ObjectRef};
 use head::Head;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use serde_saphyr::Error;
+use serde_saphyr::budget::BudgetBreach;
 
 /// Longest file that is read: above it stands a mistake, not a manifest.
 pub const MAX_FILE_BYTES: u64 = 64 * 1024 * 1024;
@@ -111,8 +113,34 @@ fn yaml(text: &str, line: usize) -> Result<Value, String> {
             message = message.replace(&own, "");
             at = format!("line {}: ", line as u64 + location.line() - 1);
         }
-        let message = message.lines().next().unwrap_or_default().trim();
-        format!("is not YAML: {at}{message}: correct it")
+        match over_limit(error.without_snippet(), text.len()) {
+            Some(limit) => format!("is not read: {at}{limit}"),
+            None => {
+                let message = message.lines().next().unwrap_or_default().trim();
+                format!("is not YAML: {at}{message}: correct it")
+            }
+        }
+    })
+}
+
+/// Which limit a document of so many bytes exceeds, if it is about one.
+fn over_limit(error: &Error, bytes: usize) -> Option<String> {
+    Some(match error {
+        Error::Budget {
+            breach: BudgetBreach::Nodes { .. } | BudgetBreach::Events { .. }, ..
+        }
+        | Error::AliasReplayLimitExceeded { .. }
+        | Error::AliasExpansionLimitExceeded { .. } => format!(
+            "its aliases (`*name`) repeat so much that it would have more values than the {bytes} that are read of a \
+             document of {bytes} bytes: write the values out"
+        ),
+        Error::Budget { breach: BudgetBreach::Depth { .. }, .. } => {
+            "its values are nested deeper than any object of Kubernetes: correct it".into()
+        }
+        Error::Budget { breach, .. } => format!(
+            "it exceeds a limit of the YAML reader ({breach:?}): use fewer anchors and aliases, or make several documents of it"
+        ),
+        _ => return None,
     })
 }
 
@@ -385,7 +413,10 @@ mod tests {
             let items = vec![format!("*a{}", n - 1); 9].join(", ");
             bomb.push_str(&format!("a{n}: &a{n} [{items}]\n"));
         }
-        assert!(read(&bomb, false)[0].found.is_err());
+        let refusal = read(&bomb, false)[0].found.clone().unwrap_err();
+        assert!(refusal.starts_with("is not read: line "), "{refusal}");
+        assert!(refusal.contains("its aliases (`*name`)"), "{refusal}");
+        assert!(refusal.ends_with(": write the values out"), "{refusal}");
         let items = "- {kind: Service, apiVersion: v1, metadata: {name: a}}\n".repeat(26_000);
         let list = format!("kind: List\napiVersion: v1\nitems:\n{items}");
         assert_eq!(found(&list).len(), 26_000);

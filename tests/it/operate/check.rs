@@ -344,3 +344,27 @@ fn what_routes_and_gateways_name_and_manifests_lack_is_assumed_to_exist() -> Res
     ensure!(stdout(&output).contains("Bucket a is no Service"), "{output:?}");
     Ok(())
 }
+
+#[test]
+fn several_folders_are_one_input() {
+    pass("check-several", |directory| {
+        let [one, other] = ["one", "other"].map(|name| directory.join(name));
+        for folder in [&one, &other] {
+            fs::create_dir(folder)?;
+        }
+        fs::write(one.join("service.yaml"), service("shop"))?;
+        fs::write(other.join("shop.yaml"), ingress("shop", "", &rules("shop.test", "shop")))?;
+        let [one, other] = [one, other].map(|folder| folder.display().to_string());
+        let text = stdout(&check(&[&one, &other])?);
+        ensure!(text.starts_with("2 objects (1 Ingress): 2 served as before"), "{text}");
+        ensure!(!text.contains("1 Service is assumed"), "{text}");
+        let output = check(&[&one, &one])?;
+        ensure!(output.status.code() == Some(0), "the same twice is read once: {output:?}");
+        let copy = directory.join("copy.yaml");
+        fs::write(&copy, service("shop"))?;
+        let output = check(&[&one, &copy.display().to_string()])?;
+        ensure!(output.status.code() == Some(1), "{output:?}");
+        ensure!(stdout(&output).contains(&format!("that of {one} counts")), "{output:?}");
+        Ok(())
+    });
+}

@@ -357,7 +357,7 @@ fn conditions_of(state: &State<'_>) -> Vec<Condition> {
     };
     let accepted = match state.is_conflicted {
         true => {
-            let message = "an older BackendTLSPolicy has the same target: remove one of both";
+            let message = "an older BackendTLSPolicy has the same target: remove one of the two";
             Condition::no("Accepted", "Conflicted", message)
         }
         false => accepted,
