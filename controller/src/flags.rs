@@ -50,6 +50,9 @@ pub enum Command {
     ///
     /// It needs no running program, writes nothing, and takes the controller's flags. It exits with 0 if everything is
     /// served, with 1 if something is not or cannot be read, and with 2 if the command line is wrong.
+    #[command(
+        override_usage = "oxigress check [OPTIONS] <FILE|DIR|->...\n       oxigress check [OPTIONS] --cluster"
+    )]
     Check {
         #[command(flatten)]
         arguments: check::Arguments,
@@ -60,6 +63,9 @@ pub enum Command {
     ///
     /// Standard error gets what these objects cannot express, or do differently. It needs no running program, writes
     /// nothing, and takes the controller's flags. It exits with 0 if nothing is missing, with 1 if something is.
+    #[command(
+        override_usage = "oxigress migrate [OPTIONS] <FILE|DIR|->...\n       oxigress migrate [OPTIONS] --cluster"
+    )]
     Migrate {
         #[command(flatten)]
         arguments: migrate::Arguments,

@@ -12,8 +12,6 @@ use crate::{Kind, Object, ObjectRef};
 use head::Head;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use serde_saphyr::Error;
-use serde_saphyr::budget::BudgetBreach;
 
 /// Longest file that is read: above it stands a mistake, not a manifest.
 pub const MAX_FILE_BYTES: u64 = 64 * 1024 * 1024;
@@ -113,7 +111,7 @@ fn yaml(text: &str, line: usize) -> Result<Value, String> {
             message = message.replace(&own, "");
             at = format!("line {}: ", line as u64 + location.line() - 1);
         }
-        match over_limit(error.without_snippet(), text.len()) {
+        match over_limit(&message, text.len()) {
             Some(limit) => format!("is not read: {at}{limit}"),
             None => {
                 let message = message.lines().next().unwrap_or_default().trim();
@@ -123,25 +121,23 @@ fn yaml(text: &str, line: usize) -> Result<Value, String> {
     })
 }
 
-/// Which limit a document of so many bytes exceeds, if it is about one.
-fn over_limit(error: &Error, bytes: usize) -> Option<String> {
-    Some(match error {
-        Error::Budget {
-            breach: BudgetBreach::Nodes { .. } | BudgetBreach::Events { .. }, ..
-        }
-        | Error::AliasReplayLimitExceeded { .. }
-        | Error::AliasExpansionLimitExceeded { .. } => format!(
-            "its aliases (`*name`) repeat so much that it would have more values than the {bytes} that are read of a \
-             document of {bytes} bytes: write the values out"
-        ),
-        Error::Budget { breach: BudgetBreach::Depth { .. }, .. } => {
-            "its values are nested deeper than any object of Kubernetes: correct it".into()
-        }
-        Error::Budget { breach, .. } => format!(
-            "it exceeds a limit of the YAML reader ({breach:?}): use fewer anchors and aliases, or make several documents of it"
-        ),
-        _ => return None,
-    })
+/// Which limit a document of so many bytes exceeds, if that is what the reader says. It may say so within an error of its own
+/// about an alias, as text alone.
+fn over_limit(message: &str, bytes: usize) -> Option<String> {
+    let says = |texts: &[&str]| texts.iter().any(|text| message.contains(text));
+    let of_values =
+        ["budget breached: Nodes", "budget breached: Events", "alias replay", "alias expansion"];
+    if says(&of_values) {
+        return Some(format!(
+            "its aliases (`*name`) repeat so much that it has more values than the {bytes} that are read of a document of \
+             {bytes} bytes: write the values out"
+        ));
+    }
+    if says(&["budget breached: Depth"]) {
+        return Some("its values are nested deeper than those of any object: correct it".into());
+    }
+    let limit = "it exceeds a limit of the YAML reader: use fewer anchors and aliases, or several documents";
+    says(&["budget breached"]).then(|| limit.into())
 }
 
 fn json(text: &str) -> Result<Vec<Found>, String> {
@@ -413,7 +409,7 @@ mod tests {
             let items = vec![format!("*a{}", n - 1); 9].join(", ");
             bomb.push_str(&format!("a{n}: &a{n} [{items}]\n"));
         }
-        let refusal = read(&bomb, false)[0].found.clone().unwrap_err();
+        let refusal = read(&bomb, false).remove(0).found.unwrap_err();
         assert!(refusal.starts_with("is not read: line "), "{refusal}");
         assert!(refusal.contains("its aliases (`*name`)"), "{refusal}");
         assert!(refusal.ends_with(": write the values out"), "{refusal}");

@@ -52,6 +52,8 @@ pub struct Assumed {
     pub without_class: usize,
     /// Objects that the manifests refer to and do not have.
     pub objects: BTreeSet<ObjectRef>,
+    /// Gateways that routes name and the manifests do not have: whose they are is not known, and nothing is assumed.
+    pub without_parent: BTreeSet<ObjectRef>,
 }
 
 /// Adds the IngressClasses and endpoints that a cluster would have, and answers what was added.
@@ -202,6 +204,14 @@ impl Assumed {
                 some_of(&names)
             )
         }));
+        if !self.without_parent.is_empty() {
+            let names: Vec<_> = self.without_parent.iter().map(ToString::to_string).collect();
+            let names: Vec<_> = names.iter().map(String::as_str).collect();
+            sentences.push(format!(
+                "routes that name {} are other controllers': the input does not define it: check both together",
+                some_of(&names)
+            ));
+        }
         sentences
     }
 }

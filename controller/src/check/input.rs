@@ -44,10 +44,7 @@ impl Source {
         match self {
             Source::Cluster => read_cluster(flags).await,
             Source::StandardInput => read_standard_input(),
-            Source::Path(path) => read_path(path).map_err(|error| {
-                let path = path.display();
-                anyhow!("cannot read {path}: {error}: name a file or a folder of manifests")
-            }),
+            Source::Path(path) => read_path(path),
         }
     }
 }
@@ -112,11 +109,15 @@ impl Input {
 }
 
 /// Everything that a file or a folder says.
-pub fn read_path(path: &Path) -> io::Result<Batch> {
-    match std::fs::metadata(path)?.is_dir() {
+pub fn read_path(path: &Path) -> anyhow::Result<Batch> {
+    let read = || match std::fs::metadata(path)?.is_dir() {
         true => Folder::read_once(path),
         false => Folder::read_file_once(path),
-    }
+    };
+    read().map_err(|error: io::Error| {
+        let path = path.display();
+        anyhow!("cannot read {path}: {error}: name a file or a folder of manifests")
+    })
 }
 
 fn read_standard_input() -> anyhow::Result<Batch> {

@@ -5,12 +5,14 @@
 
 use super::assume::Assumed;
 use super::differences::Shared;
+use oxigress_objects::gateway::Route;
 use oxigress_objects::verdict::Severity;
 use oxigress_objects::{Key, Kind, ObjectRef, World};
 use oxigress_provider::{Problem, ProblemKind};
 use oxigress_translate::Translator;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// What `oxigress check` reports, also as JSON.
 #[derive(Clone, Debug, Serialize)]
@@ -40,6 +42,10 @@ pub struct Summary {
     pub not_served: usize,
     /// Ingresses of other controllers, which are not counted as objects.
     pub of_other_controllers: usize,
+    /// The same of Gateways.
+    pub gateways_of_others: usize,
+    /// The same of routes, which no Gateway of ours has.
+    pub routes_of_others: usize,
     /// How many objects there are of each kind that is not read. They are not counted as objects either.
     pub not_read: BTreeMap<String, usize>,
 }
@@ -167,17 +173,31 @@ impl Report {
             !ours.contains(*key) && !groups.outcomes.contains_key(&name)
         };
         let of_other_controllers = world.ingresses.keys().filter(is_others).count();
-        let objects = objects.len() - of_other_controllers;
+        let api = &world.gateway_api;
+        let is_unknown = |id: &ObjectRef| {
+            !translator.statuses().contains_key(id)
+                && !groups.outcomes.contains_key(&id.to_string())
+        };
+        let gateways = api.gateways.keys().map(|key| ObjectRef::new(Kind::Gateway, key.clone()));
+        let gateways_of_others = gateways.filter(is_unknown).count();
+        let foreign: Vec<_> = api.routes.iter().filter(|(id, _)| is_unknown(id)).collect();
+        let routes_of_others = foreign.len();
+        if assumed.is_of_manifests {
+            assumed.without_parent = without_parent(world, &foreign);
+        }
+        let objects = objects.len() - of_other_controllers - gateways_of_others - routes_of_others;
         let (not_served, different) =
             (groups.count(ObjectOutcome::NotServed), groups.count(ObjectOutcome::Different));
         let summary = Summary {
             objects,
             ingresses: own.len(),
-            routes: world.gateway_api.routes.len(),
+            routes: api.routes.len() - routes_of_others,
             as_before: objects.saturating_sub(not_served + different),
             different,
             not_served,
             of_other_controllers,
+            gateways_of_others,
+            routes_of_others,
             not_read: std::mem::take(&mut groups.not_read),
         };
         Report { summary, assumed: assumed.sentences(), findings: groups.into_findings() }
@@ -188,11 +208,22 @@ impl Report {
         Report { findings: Vec::new(), ..self.clone() }
     }
 
-    /// Nothing is left unserved, and if there are Ingresses, some are ours.
+    /// Nothing is left unserved, and if there are Ingresses or routes, some are ours.
     pub fn is_all_served(&self) -> bool {
-        let Summary { not_served, ingresses, of_other_controllers, .. } = self.summary;
-        not_served == 0 && (ingresses > 0 || of_other_controllers == 0)
+        let Summary {
+            not_served, ingresses, routes, of_other_controllers, routes_of_others, ..
+        } = self.summary;
+        not_served == 0 && (ingresses + routes > 0 || of_other_controllers + routes_of_others == 0)
     }
+}
+
+/// The Gateways and ListenerSets that routes name and the input does not have.
+fn without_parent(world: &World, routes: &[(&ObjectRef, &Arc<Route>)]) -> BTreeSet<ObjectRef> {
+    let parents = routes.iter().flat_map(|(id, route)| {
+        let named = route.spec.parent_refs.iter();
+        named.filter_map(|parent| parent.object(&id.key.namespace))
+    });
+    parents.filter(|parent| !world.has(parent)).collect()
 }
 
 /// Of the kinds that somebody writes. Manifests have the EndpointSlices that somebody wrote; in a cluster Kubernetes

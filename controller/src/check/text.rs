@@ -30,9 +30,16 @@ fn summary(summary: &Summary) -> String {
             format!("{}, {}", count(ingresses, "Ingress"), count(routes, "route"))
         }
     };
-    let others = match summary.of_other_controllers {
-        0 => String::new(),
-        number => format!("; {} of other controllers", count(number, "Ingress")),
+    let others = [
+        (summary.of_other_controllers, "Ingress"),
+        (summary.gateways_of_others, "Gateway"),
+        (summary.routes_of_others, "route"),
+    ];
+    let others = others.iter().filter(|(number, _)| *number > 0);
+    let others: Vec<_> = others.map(|(number, noun)| count(*number, noun)).collect();
+    let others = match &others[..] {
+        [] => String::new(),
+        all => format!("; {} of other controllers", all.join(", ")),
     };
     let kinds = summary.not_read.iter().map(|(kind, number)| count(*number, kind));
     let kinds: Vec<_> = kinds.collect();

@@ -237,6 +237,8 @@ mod tests {
     #[test]
     fn a_command_shows_the_flags_that_it_reads_and_takes_all() {
         let check = help(&["check", "--help"]);
+        assert!(check.contains("Usage: oxigress check [OPTIONS] <FILE|DIR|->...\n"), "{check}");
+        assert!(check.contains("       oxigress check [OPTIONS] --cluster\n"), "{check}");
         assert!(check.contains("--kubeconfig") && check.contains("--regex-per-host"), "{check}");
         for flag in ["--http-port", "--election-id", "--zone-size", "--manifests <DIR>"] {
             assert!(!check.contains(flag), "{flag}: {check}");

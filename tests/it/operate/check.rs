@@ -368,3 +368,19 @@ fn several_folders_are_one_input() {
         Ok(())
     });
 }
+
+#[test]
+fn a_route_without_its_gateway_is_not_said_to_be_served() -> Result<()> {
+    let alone = route("a", "backendRefs: [{name: a, port: 80}]");
+    let output = check_text(&alone, &[])?;
+    let text = stdout(&output);
+    ensure!(output.status.code() == Some(1), "{output:?}");
+    ensure!(text.starts_with("0 objects (0 Ingresses): "), "{text}");
+    ensure!(text.contains("; 1 route of other controllers"), "{text}");
+    ensure!(text.contains("routes that name Gateway default/web are other controllers'"), "{text}");
+    let foreign =
+        gateway("").replace("oxigress.io/gateway-controller", "example.com/other") + &alone;
+    let text = stdout(&check_text(&foreign, &[])?);
+    ensure!(text.contains("; 1 Gateway, 1 route of other controllers"), "{text}");
+    Ok(())
+}

@@ -93,12 +93,13 @@ fn why_a_start_fails_is_the_last_line() {
 #[test]
 fn errors_of_the_command_line_have_no_time_and_say_what_to_do() -> Result<()> {
     let oxigress = dist::oxigress()?;
-    let lines: [(&[&str], &str); 6] = [
+    let lines: [(&[&str], &str); 7] = [
         (&["--manifests=a", "--kubeconfig=b"], "leave out --kubeconfig"),
         (
             &["check", "/none/such"],
             "cannot read /none/such: No such file or directory (os error 2): name",
         ),
+        (&["explain", "--folder=/none/such", "http://a.test/"], "cannot read /none/such: "),
         (&["explain", "a.test"], "it begins with http:// or https://"),
         (
             &["backends", "--runtime-dir=/none/such"],
