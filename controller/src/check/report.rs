@@ -110,6 +110,23 @@ impl Groups {
         }
     }
 
+    /// What there is to say about objects. Of manifests, what waits for an object that they lack is assumed to have it.
+    fn add_notes(&mut self, world: &World, translator: &Translator, assumed: &mut Assumed) {
+        for (object, note) in translator.notes() {
+            let outcome = match note.severity {
+                Severity::Rejected => ObjectOutcome::NotServed,
+                Severity::Warning => ObjectOutcome::Different,
+                Severity::Note => continue,
+            };
+            match &note.cause {
+                Some(cause) if !world.has(cause) && assumed.is_of_manifests => {
+                    assumed.objects.insert(cause.clone());
+                }
+                _ => self.add(outcome, object.to_string(), note.message.clone()),
+            }
+        }
+    }
+
     /// The worst first, and what concerns most objects before the rest.
     fn into_findings(self) -> Vec<Finding> {
         let mut findings: Vec<_> = self
@@ -143,19 +160,7 @@ impl Report {
     ) -> Self {
         let mut groups = Groups::default();
         problems.iter().for_each(|problem| groups.add_problem(problem));
-        for (object, note) in translator.notes() {
-            let outcome = match note.severity {
-                Severity::Rejected => ObjectOutcome::NotServed,
-                Severity::Warning => ObjectOutcome::Different,
-                Severity::Note => continue,
-            };
-            match &note.cause {
-                Some(cause) if !world.has(cause) && assumed.is_of_manifests => {
-                    assumed.objects.insert(cause.clone());
-                }
-                _ => groups.add(outcome, object.to_string(), note.message.clone()),
-            }
-        }
+        groups.add_notes(world, translator, &mut assumed);
         let ours: BTreeSet<_> = translator.take_acceptances().into_keys().collect();
         let own = world.ingresses.iter().filter(|(key, _)| ours.contains(key));
         let own: Vec<_> = own.map(|(key, ingress)| (key, ingress.as_ref())).collect();
