@@ -50,6 +50,9 @@ pub enum Command {
     ///
     /// It needs no running program, writes nothing, and takes the controller's flags. It exits with 0 if everything is
     /// served, with 1 if something is not or cannot be read, and with 2 if the command line is wrong.
+    #[command(
+        override_usage = "oxigress check [OPTIONS] <FILE|DIR|->...\n       oxigress check [OPTIONS] --cluster"
+    )]
     Check {
         #[command(flatten)]
         arguments: check::Arguments,
@@ -60,6 +63,9 @@ pub enum Command {
     ///
     /// Standard error gets what these objects cannot express, or do differently. It needs no running program, writes
     /// nothing, and takes the controller's flags. It exits with 0 if nothing is missing, with 1 if something is.
+    #[command(
+        override_usage = "oxigress migrate [OPTIONS] <FILE|DIR|->...\n       oxigress migrate [OPTIONS] --cluster"
+    )]
     Migrate {
         #[command(flatten)]
         arguments: migrate::Arguments,
@@ -69,10 +75,11 @@ pub enum Command {
     #[command(flatten)]
     Tool(Tool),
     /// Answer each request with what it was: a sample endpoint
-    #[command(hide = true)]
+    ///
+    /// For example `oxigress echo --listen 127.0.0.1:9001 --name web`, with an EndpointSlice that names 127.0.0.1 and 9001.
     Echo {
-        /// Address and port to listen on
-        #[arg(long)]
+        /// Address and port to listen on, such as 127.0.0.1:9001
+        #[arg(long, value_name = "ADDRESS")]
         listen: SocketAddr,
         /// Name that each answer has
         #[arg(long)]
@@ -243,6 +250,9 @@ pub struct Flags {
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = optional_key)]
     pub udp_services_configmap: Option<MaybeKey>,
     /// Secret with the certificate for names that have none; by default self-signed
+    ///
+    /// It serves HTTPS for every name. Plain HTTP is redirected to HTTPS only for hosts that an Ingress lists in spec.tls,
+    /// also without a secretName, which then have this certificate.
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = optional_key)]
     pub default_ssl_certificate: Option<MaybeKey>,
 

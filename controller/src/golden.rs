@@ -69,7 +69,7 @@ fn run(input: &str) -> String {
                                 world.apply((id, Some(object)), &mut changed);
                             }
                             Found::Broken(_, message)
-                            | Found::OtherKind(message)
+                            | Found::OtherKind(_, message)
                             | Found::UnknownField(_, message)
                             | Found::Unusable(message) => {
                                 unread.push(format!("document {}: {message}", document.number));

@@ -90,6 +90,7 @@ fn ended(code: anyhow::Result<ExitCode>, audience: Audience) -> ExitCode {
     };
     if audience == Audience::Log && !error.is::<ClusterError>() {
         tracing::error!("{error:#}");
+        parent::tell_refusal(&format!("{error:#}"));
         log::finish();
         return ExitCode::FAILURE;
     }

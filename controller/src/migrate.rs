@@ -77,7 +77,8 @@ pub async fn run(arguments: &Arguments, flags: &Flags) -> anyhow::Result<ExitCod
     let mut translator = Translator::new(options.clone());
     translator.update(&world, &world.all());
     let mut notes = Notes::default();
-    let unread = problems.iter().filter(|problem| problem.kind != ProblemKind::OtherKind);
+    let unread =
+        problems.iter().filter(|problem| !matches!(problem.kind, ProblemKind::OtherKind(_)));
     notes.lost.extend(unread.map(ToString::to_string));
     let served = Served::of(&mut translator, &mut notes);
     let names = plan::Names {

@@ -1,6 +1,8 @@
 //! Both roles as children of one small process: `oxigress` without a subcommand.
 //!
-//! A role that dies is started again; a role that refuses its first start ends the program. Both end with it.
+//! A role that dies is started again; a role that refuses its first start ends the program. Both end with it. Why it refuses
+//! is the last line of the program too: the other role and nginx say much while they end. The role tells it through a socket,
+//! which is its standard input.
 
 use crate::cluster;
 use crate::flags::{self, Flags};
@@ -10,6 +12,10 @@ use oxigress_supervisor::process::table;
 use rustix::process::{
     Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, waitpid,
 };
+use std::io::Read;
+use std::net::Shutdown;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::process::{ExitCode, Stdio};
 use std::time::Duration;
 use tokio::process::{Child, Command};
@@ -22,6 +28,8 @@ const PAUSES: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Dura
 /// A role that ends with code 1 later than this did not refuse to start: nginx's ports are waited for 10 s,
 /// and its own end counts as a refusal for another 10 s.
 const REFUSES_WITHIN: Duration = Duration::from_secs(30);
+/// The longest text about that which is told again: a line of the log has no more.
+const MAX_REFUSAL_BYTES: usize = 4_096;
 
 /// Names the flags that were given and have no effect.
 fn name_flags_without_effect(flags: &Flags) {
@@ -34,6 +42,16 @@ fn name_flags_without_effect(flags: &Flags) {
 pub fn name_flags_of_a_lone_role(flags: &Flags) {
     if !signals::has_parent() {
         name_flags_without_effect(flags);
+    }
+}
+
+/// Tells the parent of a role why it does not start. A role that was started alone has told it to standard error.
+pub fn tell_refusal(why: &str) {
+    if signals::has_parent() {
+        let bytes = why.as_bytes();
+        let bytes = bytes.get(..MAX_REFUSAL_BYTES).unwrap_or(bytes);
+        // The parent may be gone; then nobody is left who could be told.
+        let _ = rustix::io::write(rustix::stdio::stdin(), bytes);
     }
 }
 
@@ -57,17 +75,17 @@ pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
     }
     let mut nginx = Role::start("nginx")?;
     let mut controller = Role::start("controller")?;
-    let failed = loop {
+    let refusal = loop {
         tokio::select! {
-            is_refused = nginx.step() => if is_refused { break true },
-            is_refused = controller.step() => if is_refused { break true },
+            refusal = nginx.step() => if refusal.is_some() { break refusal },
+            refusal = controller.step() => if refusal.is_some() { break refusal },
             _ = children.recv() => reap_strangers(&[nginx.id(), controller.id()]),
             // For nginx: its log files, its upgrade.
             _ = reopen.recv() => nginx.signal(Signal::USR1),
             _ = upgrade.recv() => nginx.signal(Signal::USR2),
             // The terminal is gone.
-            _ = hangup.recv() => break false,
-            () = signals.stop() => break false,
+            _ = hangup.recv() => break None,
+            () = signals.stop() => break None,
         }
     };
     while nginx.is_running() || controller.is_running() {
@@ -79,7 +97,9 @@ pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
             () = signals.stop_again() => {}
         }
     }
-    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    let Some(refusal) = refusal else { return Ok(ExitCode::SUCCESS) };
+    tracing::error!("{refusal}");
+    Ok(ExitCode::FAILURE)
 }
 
 /// Waits for dead children that are not the roles, which are waited for elsewhere.
@@ -96,6 +116,8 @@ fn reap_strangers(roles: &[Option<u32>]) {
 struct Role {
     name: &'static str,
     child: Option<Child>,
+    /// Where it tells why it does not start.
+    word: UnixStream,
     started: Instant,
     /// It has not been started again yet.
     is_first: bool,
@@ -105,25 +127,26 @@ struct Role {
 
 impl Role {
     fn start(name: &'static str) -> anyhow::Result<Self> {
-        let child = Some(spawn(name)?);
-        Ok(Role { name, child, started: Instant::now(), is_first: true, pause: *PAUSES.start() })
+        let (child, word) = spawn(name)?;
+        let (child, started) = (Some(child), Instant::now());
+        Ok(Role { name, child, word, started, is_first: true, pause: *PAUSES.start() })
     }
 
-    /// Waits until it has ended, or until it has been started again; true if it refused to start, which it
-    /// has explained.
-    async fn step(&mut self) -> bool {
+    /// Waits until it has ended, or until it has been started again; if it refused to start, what is to be said about that.
+    async fn step(&mut self) -> Option<String> {
         let Some(child) = &mut self.child else {
             tokio::time::sleep_until(self.started + self.pause).await;
             self.start_again();
-            return false;
+            return None;
         };
-        let Ok(status) = child.wait().await else { return false };
+        let Ok(status) = child.wait().await else { return None };
         self.child = None;
         let ran = self.started.elapsed();
         let has_refused = status.code() == Some(1);
         if has_refused && self.is_first && ran < REFUSES_WITHIN {
-            tracing::error!("role {} failed to start; stopping: see the error above", self.name);
-            return true;
+            tracing::error!("role {} failed to start; stopping", self.name);
+            let why = self.refusal();
+            return Some(format!("role {} failed to start: {why}", self.name));
         }
         tracing::error!("role {} ended with {status}: starting it again", self.name);
         // What once ran is not given up: the other role and nginx serve on meanwhile.
@@ -131,14 +154,26 @@ impl Role {
             true => (self.pause * 2).min(*PAUSES.end()),
             false => *PAUSES.start(),
         };
-        false
+        None
+    }
+
+    /// What it has told, which has come whole, since it has ended.
+    fn refusal(&mut self) -> String {
+        let mut bytes = vec![0; MAX_REFUSAL_BYTES];
+        match self.word.read(&mut bytes) {
+            Ok(length @ 1..) => {
+                bytes.truncate(length);
+                String::from_utf8_lossy(&bytes).into_owned()
+            }
+            _ => "see its error above".into(),
+        }
     }
 
     fn start_again(&mut self) {
         self.started = Instant::now();
         self.is_first = false;
         match spawn(self.name) {
-            Ok(child) => self.child = Some(child),
+            Ok((child, word)) => (self.child, self.word) = (Some(child), word),
             Err(error) => {
                 tracing::error!("cannot start role {}: {error:#}; trying again", self.name);
                 self.pause = (self.pause * 2).min(*PAUSES.end());
@@ -171,15 +206,20 @@ impl Role {
 
 /// The same program with the same flags. In a process group of its own: Ctrl-C in a terminal reaches this
 /// process alone, which then asks once.
-fn spawn(role: &'static str) -> anyhow::Result<Child> {
+fn spawn(role: &'static str) -> anyhow::Result<(Child, UnixStream)> {
+    let (own, of_role) = UnixStream::pair().context("a socket for a role")?;
+    own.set_nonblocking(true).context("a socket for a role")?;
+    // What it starts and reads its standard input finds the end there, as of a file that is empty.
+    own.shutdown(Shutdown::Write).context("a socket for a role")?;
     // This very file, also after another one was installed in its place.
-    Command::new("/proc/self/exe")
+    let child = Command::new("/proc/self/exe")
         .arg0("oxigress")
         .arg(role)
         .args(flags::arguments().skip(1))
         .env(PARENT, std::process::id().to_string())
-        .stdin(Stdio::null())
+        .stdin(Stdio::from(OwnedFd::from(of_role)))
         .process_group(0)
         .spawn()
-        .with_context(|| format!("role {role}"))
+        .with_context(|| format!("role {role}"))?;
+    Ok((child, own))
 }

@@ -37,6 +37,7 @@ mod chart {
 /// The documentation: what it names exists, and what it shows runs.
 mod docs {
     mod examples;
+    mod folder;
     mod page;
     mod pages;
     mod run_example;

@@ -3,6 +3,7 @@
 use crate::answer::{Aspect, Difference};
 use crate::known::Known;
 use crate::requests::Request;
+use oxigress_core::text::count;
 use oxigress_core::text::line::one_line_within;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -104,26 +105,30 @@ impl Report {
             let Difference { aspect, old, new } = &group.first;
             let _ = writeln!(
                 out,
-                "  {}: {} before, {} now: {} requests",
+                "  {}: {} before, {} now: {}",
                 value(&aspect.to_string()),
                 value(old),
                 value(new),
-                group.count
+                count(group.count, "request")
             );
             for example in &group.examples {
                 let _ = writeln!(out, "    {}", one_line_within(example, 4 * VALUE_BYTES));
             }
         }
-        for (name, Fold { count, what, page }) in &self.known {
-            let _ = writeln!(out, "documented: {name}: {count} requests: {what} ({page})");
+        for (name, Fold { count: number, what, page }) in &self.known {
+            let _ =
+                writeln!(out, "documented: {name}: {}: {what} ({page})", count(*number, "request"));
         }
-        for (reason, count) in &self.skipped {
-            let _ = writeln!(out, "left out: {count}: {}", value(reason));
+        for (reason, number) in &self.skipped {
+            let _ = writeln!(out, "left out: {number}: {}", value(reason));
         }
         let _ = writeln!(
             out,
-            "{} requests: {} the same, {} differ as documented, {} differ",
-            self.requests, self.same, self.documented, self.different
+            "{}: {} the same, {} differ as documented, {} differ",
+            count(self.requests, "request"),
+            self.same,
+            self.documented,
+            self.different
         );
         if self.unstable > 0 {
             let _ = writeln!(out, "{} give a different answer each time", self.unstable);

@@ -25,8 +25,8 @@ pub enum Found {
     Object(ObjectRef, Object),
     /// An object that is named but cannot be served: what it was before stays.
     Broken(ObjectRef, String),
-    /// Of a kind that is not read.
-    OtherKind(String),
+    /// Of a kind that is not read: its name, and which are read.
+    OtherKind(String, String),
     /// Fields of an object, which is found beside it, that its type does not have.
     UnknownField(ObjectRef, String),
     /// Something that is not served.
@@ -111,9 +111,33 @@ fn yaml(text: &str, line: usize) -> Result<Value, String> {
             message = message.replace(&own, "");
             at = format!("line {}: ", line as u64 + location.line() - 1);
         }
-        let message = message.lines().next().unwrap_or_default().trim();
-        format!("is not YAML: {at}{message}: correct it")
+        match over_limit(&message, text.len()) {
+            Some(limit) => format!("is not read: {at}{limit}"),
+            None => {
+                let message = message.lines().next().unwrap_or_default().trim();
+                format!("is not YAML: {at}{message}: correct it")
+            }
+        }
     })
+}
+
+/// Which limit a document of so many bytes exceeds, if that is what the reader says. It may say so within an error of its own
+/// about an alias, as text alone.
+fn over_limit(message: &str, bytes: usize) -> Option<String> {
+    let says = |texts: &[&str]| texts.iter().any(|text| message.contains(text));
+    let of_values =
+        ["budget breached: Nodes", "budget breached: Events", "alias replay", "alias expansion"];
+    if says(&of_values) {
+        return Some(format!(
+            "its aliases (`*name`) repeat so much that it has more values than the {bytes} that are read of a document of \
+             {bytes} bytes: write the values out"
+        ));
+    }
+    if says(&["budget breached: Depth"]) {
+        return Some("its values are nested deeper than those of any object: correct it".into());
+    }
+    let limit = "it exceeds a limit of the YAML reader: use fewer anchors and aliases, or several documents";
+    says(&["budget breached"]).then(|| limit.into())
 }
 
 fn json(text: &str) -> Result<Vec<Found>, String> {
@@ -218,7 +242,7 @@ pub fn values(text: &str) -> Result<Vec<Value>, String> {
             all.append(items);
         } else if !matches!(
             objects(value.clone(), "")[..],
-            [Found::OtherKind(_) | Found::Unusable(_)]
+            [Found::OtherKind(..) | Found::Unusable(_)]
         ) {
             values.push(value);
         }
@@ -279,7 +303,7 @@ mod tests {
 
     fn message(text: &str) -> String {
         match found(text).pop().unwrap() {
-            Found::Unusable(message) | Found::OtherKind(message) | Found::Broken(_, message) => {
+            Found::Unusable(message) | Found::OtherKind(_, message) | Found::Broken(_, message) => {
                 message
             }
             Found::Object(id, _) | Found::UnknownField(id, _) => panic!("{id} was accepted"),
@@ -385,7 +409,10 @@ mod tests {
             let items = vec![format!("*a{}", n - 1); 9].join(", ");
             bomb.push_str(&format!("a{n}: &a{n} [{items}]\n"));
         }
-        assert!(read(&bomb, false)[0].found.is_err());
+        let refusal = read(&bomb, false).remove(0).found.unwrap_err();
+        assert!(refusal.starts_with("is not read: line "), "{refusal}");
+        assert!(refusal.contains("its aliases (`*name`)"), "{refusal}");
+        assert!(refusal.ends_with(": write the values out"), "{refusal}");
         let items = "- {kind: Service, apiVersion: v1, metadata: {name: a}}\n".repeat(26_000);
         let list = format!("kind: List\napiVersion: v1\nitems:\n{items}");
         assert_eq!(found(&list).len(), 26_000);

@@ -1,6 +1,7 @@
 //! What the status of an object of the Gateway API is to say.
 
 use crate::Kind;
+use crate::ObjectRef;
 use crate::gateway::ParentRef;
 use std::net::IpAddr;
 
@@ -15,17 +16,24 @@ pub struct Condition {
     pub reason: &'static str,
     /// Why, for a reader.
     pub message: String,
+    /// The object that has to come before it holds. Manifests may leave it to the cluster; the status does not have it.
+    pub cause: Option<ObjectRef>,
 }
 
 impl Condition {
     /// One that holds and has nothing more to say.
     pub fn yes(name: &'static str, reason: &'static str) -> Self {
-        Condition { name, holds: true, reason, message: String::new() }
+        Condition { name, holds: true, reason, message: String::new(), cause: None }
     }
 
     /// One that does not hold.
     pub fn no(name: &'static str, reason: &'static str, message: impl Into<String>) -> Self {
-        Condition { name, holds: false, reason, message: message.into() }
+        Condition { name, holds: false, reason, message: message.into(), cause: None }
+    }
+
+    /// The same, because this object is not there.
+    pub fn because_of(self, cause: impl Into<Option<ObjectRef>>) -> Self {
+        Condition { cause: cause.into(), ..self }
     }
 }
 

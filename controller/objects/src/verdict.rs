@@ -118,13 +118,18 @@ impl Verdict {
         }
         (!messages.is_empty()).then_some(Verdict { severity, messages })
     }
+
+    /// Its messages in one line, without the severity.
+    pub fn text(&self) -> String {
+        let messages: Vec<_> =
+            self.messages.iter().map(|m| oxigress_core::text::line::one_line(m)).collect();
+        messages.join("; ")
+    }
 }
 
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let messages: Vec<_> =
-            self.messages.iter().map(|m| oxigress_core::text::line::one_line(m)).collect();
-        write!(f, "{}: {}", self.severity, messages.join("; "))
+        write!(f, "{}: {}", self.severity, self.text())
     }
 }
 

@@ -343,6 +343,11 @@ impl World {
         self.slices.get(key)
     }
 
+    /// The names of all EndpointSlices.
+    pub fn all_slices(&self) -> impl Iterator<Item = &Key> {
+        self.slices.keys()
+    }
+
     /// The EndpointSlices of a Service, by name: whichever name they have, the label decides.
     pub fn slices(&self, service: &Key) -> impl Iterator<Item = (&Key, &Arc<EndpointSlice>)> {
         self.slices_of_service

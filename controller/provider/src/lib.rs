@@ -58,8 +58,8 @@ pub struct Problem {
 pub enum ProblemKind {
     /// Nothing of the document is read.
     Unusable,
-    /// Nothing, and nothing is wrong with it: it is of a kind that is not read.
-    OtherKind,
+    /// Nothing, and nothing is wrong with it: it is of this kind, which is not read.
+    OtherKind(String),
     /// The object, without a field that its type does not have.
     UnknownField(ObjectRef),
 }

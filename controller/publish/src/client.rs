@@ -23,7 +23,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// Nobody listens on the socket.
-    #[error("{socket:?}: {error}")]
+    #[error("cannot connect to {socket:?}: {error}")]
     Connect {
         /// The path of the socket.
         socket: PathBuf,

@@ -268,7 +268,8 @@ impl Publisher {
         self.withheld.set_full(lack.room);
         if count > 0 {
             tracing::error!(
-                "the shared memory zone is full: {count} records of {total} bytes are not published until there is room"
+                "the shared memory zone is full: {} of {total} bytes unpublished until there is room",
+                oxigress_core::text::count(count, "record")
             );
         }
         (count > 0, eviction)

@@ -1,9 +1,10 @@
 //! What manifests leave to the cluster and the report therefore assumes: classes, endpoints, and objects that other
 //! programs make, such as the Secrets of cert-manager.
 
-use oxigress_objects::ingress::{Ingress, IngressClass};
+use oxigress_core::text::count;
+use oxigress_objects::ingress::{Ingress, IngressClass, Target};
 use oxigress_objects::service::{
-    Condition, EndpointSlice, Service, SliceEndpoint, SlicePort, TargetPort,
+    Condition, EndpointSlice, Protocol, Service, ServicePort, SliceEndpoint, SlicePort, TargetPort,
 };
 use oxigress_objects::{Changed, Key, Kind, Object, ObjectRef, Seen, World};
 use oxigress_translate::Options;
@@ -51,6 +52,8 @@ pub struct Assumed {
     pub without_class: usize,
     /// Objects that the manifests refer to and do not have.
     pub objects: BTreeSet<ObjectRef>,
+    /// Gateways that routes name and the manifests do not have: whose they are is not known, and nothing is assumed.
+    pub without_parent: BTreeSet<ObjectRef>,
 }
 
 /// Adds the IngressClasses and endpoints that a cluster would have, and answers what was added.
@@ -72,13 +75,15 @@ pub fn complete(world: &mut World, options: &mut Options) -> Assumed {
     }
     options.watch_ingress_without_class |= assumed.without_class > 0;
     seen.extend(assumed.classes.iter().map(|name| class(name, options.controller_class.clone())));
-    for (key, service) in &world.services {
+    let of_routes = services_of_routes(world);
+    assumed.objects.extend(of_routes.keys().map(|key| ObjectRef::new(Kind::Service, key.clone())));
+    for (key, service) in world.services.iter().map(|(key, is)| (key, &**is)).chain(&of_routes) {
         if let Some(slice) = endpoints_of(world, key, service) {
             let id = ObjectRef::new(Kind::EndpointSlice, key.clone());
             seen.push((id, Some(Object::EndpointSlice(Arc::new(slice)))));
             // The API server gives it one.
             let cluster_ip = service.cluster_ip.or(Some(CLUSTER_IP));
-            let service = Service { cluster_ip, ..Service::clone(service) };
+            let service = Service { cluster_ip, ..service.clone() };
             let id = ObjectRef::new(Kind::Service, key.clone());
             seen.push((id, Some(Object::Service(Arc::new(service)))));
         }
@@ -91,6 +96,51 @@ pub fn complete(world: &mut World, options: &mut Options) -> Assumed {
 fn class(name: &str, controller: String) -> Seen {
     let id = ObjectRef::new(Kind::IngressClass, Key::new("", name));
     (id, Some(Object::IngressClass(Arc::new(IngressClass { controller }))))
+}
+
+/// The Services that routes of the Gateway API name and the input does not have, with the ports that are named. Where an
+/// Ingress names one too, nothing is made up: the ports that it names may have names.
+fn services_of_routes(world: &World) -> BTreeMap<Key, Service> {
+    let mut all: BTreeMap<Key, Service> = BTreeMap::new();
+    let of_ingresses: BTreeSet<Key> =
+        world.ingresses.iter().flat_map(|(key, ingress)| services_of(key, ingress)).collect();
+    for (route, object) in &world.gateway_api.routes {
+        let protocol = match route.kind {
+            Kind::UDPRoute => Protocol::Udp,
+            _ => Protocol::Tcp,
+        };
+        for reference in object.spec.rules.iter().flat_map(|rule| rule.references()) {
+            let namespace = reference.namespace.as_deref().unwrap_or(&route.key.namespace);
+            let key = Key::new(namespace, reference.name.as_str());
+            let number = reference.port.and_then(|port| u16::try_from(port).ok());
+            let (Some(number @ 1..), true) = (number, reference.is_service()) else { continue };
+            if world.services.contains_key(&key) || of_ingresses.contains(&key) {
+                continue;
+            }
+            let port = ServicePort {
+                protocol,
+                name: format!("{protocol}-{number}").to_lowercase(),
+                number,
+                target: TargetPort::Number(number),
+                app_protocol: None,
+            };
+            let ports = &mut all.entry(key).or_default().ports;
+            if !ports.contains(&port) {
+                ports.push(port);
+            }
+        }
+    }
+    all
+}
+
+/// The Services that an Ingress names.
+pub fn services_of(key: &Key, ingress: &Ingress) -> BTreeSet<Key> {
+    let paths = ingress.rules.iter().flat_map(|rule| &rule.paths).map(|path| &path.target);
+    let names = paths.chain(&ingress.default_backend).filter_map(|target| match target {
+        Target::Service { name, .. } => Some(Key::new(&key.namespace, name)),
+        Target::Resource(_) => None,
+    });
+    names.collect()
 }
 
 /// One ready endpoint for a Service of which no EndpointSlice is known: pods make those.
@@ -154,16 +204,15 @@ impl Assumed {
                 some_of(&names)
             )
         }));
+        if !self.without_parent.is_empty() {
+            let names: Vec<_> = self.without_parent.iter().map(ToString::to_string).collect();
+            let names: Vec<_> = names.iter().map(String::as_str).collect();
+            sentences.push(format!(
+                "routes that name {} are other controllers': the input does not define it: check both together",
+                some_of(&names)
+            ));
+        }
         sentences
-    }
-}
-
-/// A number and a noun.
-pub fn count(number: usize, noun: &str) -> String {
-    match (number, noun.ends_with('s')) {
-        (1, _) => format!("1 {noun}"),
-        (_, true) => format!("{number} {noun}es"),
-        (_, false) => format!("{number} {noun}s"),
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! A difference that only an invalid value shows has a note of its own; what is left depends on other Ingresses.
 
-use oxigress_objects::ingress::{Ingress, Target};
+use super::assume::services_of;
+use oxigress_objects::ingress::Ingress;
 use oxigress_objects::{Key, World};
 use oxigress_translate::annotation::table::{self, Group, Status};
 use std::collections::{BTreeMap, BTreeSet};
@@ -79,13 +80,4 @@ impl<'w> Shared<'w> {
 
 fn names<'i>(ingress: &'i Ingress, prefix: &str) -> impl Iterator<Item = &'i str> {
     ingress.annotations.keys().filter_map(move |key| key.strip_prefix(prefix)?.strip_prefix('/'))
-}
-
-fn services_of(key: &Key, ingress: &Ingress) -> BTreeSet<Key> {
-    let paths = ingress.rules.iter().flat_map(|rule| &rule.paths).map(|path| &path.target);
-    let names = paths.chain(&ingress.default_backend).filter_map(|target| match target {
-        Target::Service { name, .. } => Some(Key::new(&key.namespace, name)),
-        Target::Resource(_) => None,
-    });
-    names.collect()
 }

@@ -3,13 +3,14 @@
 use crate::cluster;
 use crate::flags::Flags;
 use crate::flags::input::Input;
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use oxigress_objects::document::MAX_FILE_BYTES;
-use oxigress_objects::{Changed, World};
+use oxigress_objects::{Changed, ObjectRef, World};
 use oxigress_provider::folder::Folder;
 use oxigress_provider::kubernetes::Kubernetes;
-use oxigress_provider::{Batch, Problem, Source as _};
+use oxigress_provider::{Batch, Problem, ProblemKind, ProblemPlace, Source as _};
 use oxigress_translate::ReferenceIndex;
+use std::collections::BTreeMap;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -30,12 +31,11 @@ pub enum Source {
 }
 
 impl Source {
-    /// What the command line names; `None`: the API server.
-    fn named(source: Option<&Path>) -> Self {
-        match source {
-            None => Source::Cluster,
-            Some(path) if path.as_os_str() == "-" => Source::StandardInput,
-            Some(path) => Source::Path(path.into()),
+    /// A file, a folder or standard input, as the command line names it.
+    fn named(path: &Path) -> Self {
+        match path.as_os_str() == "-" {
+            true => Source::StandardInput,
+            false => Source::Path(path.into()),
         }
     }
 
@@ -44,7 +44,7 @@ impl Source {
         match self {
             Source::Cluster => read_cluster(flags).await,
             Source::StandardInput => read_standard_input(),
-            Source::Path(path) => read_path(path).with_context(|| format!("{}", path.display())),
+            Source::Path(path) => read_path(path),
         }
     }
 }
@@ -64,24 +64,60 @@ pub struct Objects {
 impl Input {
     /// Reads them.
     pub async fn read(&self, flags: &Flags) -> anyhow::Result<Objects> {
-        let batch = Source::named(self.source.as_deref()).read(flags).await?;
+        let is_of_manifests = !self.sources.is_empty();
+        let batch = match is_of_manifests {
+            true => self.read_all(flags).await?,
+            false => Source::Cluster.read(flags).await?,
+        };
         let (mut world, mut changed) = (World::default(), Changed::default());
         world.hide_classes(batch.hides_classes, &mut changed);
         batch.seen.into_iter().for_each(|seen| world.apply(seen, &mut changed));
-        let flags = match &self.source {
+        let flags = match self.sources.first() {
             None => flags.clone(),
-            folder => flags.of_folder(folder.as_deref()),
+            first => flags.of_folder(first.map(PathBuf::as_path)),
         };
-        let is_of_manifests = self.source.is_some();
         Ok(Objects { world, problems: batch.problems, flags, is_of_manifests })
+    }
+
+    /// The objects of all that is named. Of an object in several the first one counts, as of two files of a folder.
+    async fn read_all(&self, flags: &Flags) -> anyhow::Result<Batch> {
+        let mut all = Batch::default();
+        let mut owners: BTreeMap<ObjectRef, &PathBuf> = BTreeMap::new();
+        for source in &self.sources {
+            let batch = Source::named(source).read(flags).await?;
+            all.problems.extend(batch.problems);
+            for seen in batch.seen {
+                // The same one named twice says nothing else.
+                let first = *owners.entry(seen.0.clone()).or_insert(source);
+                if first == source {
+                    all.seen.push(seen);
+                    continue;
+                }
+                all.problems.push(Problem {
+                    place: ProblemPlace::File { path: source.clone(), document: None },
+                    kind: ProblemKind::Unusable,
+                    message: format!(
+                        "{} is defined twice; that of {} counts, this one is ignored: remove one",
+                        seen.0,
+                        first.display()
+                    ),
+                });
+            }
+        }
+        Ok(all)
     }
 }
 
-fn read_path(path: &Path) -> io::Result<Batch> {
-    match std::fs::metadata(path)?.is_dir() {
+/// Everything that a file or a folder says.
+pub fn read_path(path: &Path) -> anyhow::Result<Batch> {
+    let read = || match std::fs::metadata(path)?.is_dir() {
         true => Folder::read_once(path),
         false => Folder::read_file_once(path),
-    }
+    };
+    read().map_err(|error: io::Error| {
+        let path = path.display();
+        anyhow!("cannot read {path}: {error}: name a file or a folder of manifests")
+    })
 }
 
 fn read_standard_input() -> anyhow::Result<Batch> {

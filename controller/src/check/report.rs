@@ -5,12 +5,14 @@
 
 use super::assume::Assumed;
 use super::differences::Shared;
+use oxigress_objects::gateway::Route;
 use oxigress_objects::verdict::Severity;
 use oxigress_objects::{Key, Kind, ObjectRef, World};
 use oxigress_provider::{Problem, ProblemKind};
 use oxigress_translate::Translator;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// What `oxigress check` reports, also as JSON.
 #[derive(Clone, Debug, Serialize)]
@@ -30,6 +32,8 @@ pub struct Summary {
     pub objects: usize,
     /// Of these, the Ingresses that are this controller's.
     pub ingresses: usize,
+    /// Of these, the routes of the Gateway API.
+    pub routes: usize,
     /// The Ingresses that are served as ingress-nginx serves them.
     pub as_before: usize,
     /// The Ingresses that are served, but differently.
@@ -38,6 +42,12 @@ pub struct Summary {
     pub not_served: usize,
     /// Ingresses of other controllers, which are not counted as objects.
     pub of_other_controllers: usize,
+    /// The same of Gateways.
+    pub gateways_of_others: usize,
+    /// The same of routes, which no Gateway of ours has.
+    pub routes_of_others: usize,
+    /// How many objects there are of each kind that is not read. They are not counted as objects either.
+    pub not_read: BTreeMap<String, usize>,
 }
 
 /// What becomes of an object.
@@ -75,6 +85,7 @@ pub struct Concerned {
 struct Groups {
     by_cause: BTreeMap<(ObjectOutcome, String), BTreeSet<Concerned>>,
     outcomes: BTreeMap<String, ObjectOutcome>,
+    not_read: BTreeMap<String, usize>,
 }
 
 impl Groups {
@@ -88,13 +99,30 @@ impl Groups {
     fn add_problem(&mut self, problem: &Problem) {
         let message = &problem.message;
         match &problem.kind {
-            ProblemKind::OtherKind => {}
+            ProblemKind::OtherKind(kind) => *self.not_read.entry(kind.clone()).or_default() += 1,
             ProblemKind::UnknownField(object) => {
                 let message = message.strip_prefix(&format!("{object}: ")).unwrap_or(message);
                 self.add(ObjectOutcome::Different, object.to_string(), message.into());
             }
             ProblemKind::Unusable => {
                 self.add(ObjectOutcome::NotServed, problem.place.to_string(), message.clone());
+            }
+        }
+    }
+
+    /// What there is to say about objects. Of manifests, what waits for an object that they lack is assumed to have it.
+    fn add_notes(&mut self, world: &World, translator: &Translator, assumed: &mut Assumed) {
+        for (object, note) in translator.notes() {
+            let outcome = match note.severity {
+                Severity::Rejected => ObjectOutcome::NotServed,
+                Severity::Warning => ObjectOutcome::Different,
+                Severity::Note => continue,
+            };
+            match &note.cause {
+                Some(cause) if !world.has(cause) && assumed.is_of_manifests => {
+                    assumed.objects.insert(cause.clone());
+                }
+                _ => self.add(outcome, object.to_string(), note.message.clone()),
             }
         }
     }
@@ -132,19 +160,7 @@ impl Report {
     ) -> Self {
         let mut groups = Groups::default();
         problems.iter().for_each(|problem| groups.add_problem(problem));
-        for (object, note) in translator.notes() {
-            let outcome = match note.severity {
-                Severity::Rejected => ObjectOutcome::NotServed,
-                Severity::Warning => ObjectOutcome::Different,
-                Severity::Note => continue,
-            };
-            match &note.cause {
-                Some(cause) if !world.has(cause) && assumed.is_of_manifests => {
-                    assumed.objects.insert(cause.clone());
-                }
-                _ => groups.add(outcome, object.to_string(), note.message.clone()),
-            }
-        }
+        groups.add_notes(world, translator, &mut assumed);
         let ours: BTreeSet<_> = translator.take_acceptances().into_keys().collect();
         let own = world.ingresses.iter().filter(|(key, _)| ours.contains(key));
         let own: Vec<_> = own.map(|(key, ingress)| (key, ingress.as_ref())).collect();
@@ -155,23 +171,39 @@ impl Report {
                 groups.add(ObjectOutcome::Different, object.clone(), message);
             }
         }
-        let mut objects = names_of_objects(world);
+        let mut objects = names_of_objects(world, assumed.is_of_manifests);
         objects.extend(groups.outcomes.keys().cloned());
         let is_others = |key: &&Key| {
             let name = ObjectRef::new(Kind::Ingress, (*key).clone()).to_string();
             !ours.contains(*key) && !groups.outcomes.contains_key(&name)
         };
         let of_other_controllers = world.ingresses.keys().filter(is_others).count();
-        let objects = objects.len() - of_other_controllers;
+        let api = &world.gateway_api;
+        let is_unknown = |id: &ObjectRef| {
+            !translator.statuses().contains_key(id)
+                && !groups.outcomes.contains_key(&id.to_string())
+        };
+        let gateways = api.gateways.keys().map(|key| ObjectRef::new(Kind::Gateway, key.clone()));
+        let gateways_of_others = gateways.filter(is_unknown).count();
+        let foreign: Vec<_> = api.routes.iter().filter(|(id, _)| is_unknown(id)).collect();
+        let routes_of_others = foreign.len();
+        if assumed.is_of_manifests {
+            assumed.without_parent = without_parent(world, &foreign);
+        }
+        let objects = objects.len() - of_other_controllers - gateways_of_others - routes_of_others;
         let (not_served, different) =
             (groups.count(ObjectOutcome::NotServed), groups.count(ObjectOutcome::Different));
         let summary = Summary {
             objects,
             ingresses: own.len(),
+            routes: api.routes.len() - routes_of_others,
             as_before: objects.saturating_sub(not_served + different),
             different,
             not_served,
             of_other_controllers,
+            gateways_of_others,
+            routes_of_others,
+            not_read: std::mem::take(&mut groups.not_read),
         };
         Report { summary, assumed: assumed.sentences(), findings: groups.into_findings() }
     }
@@ -181,17 +213,30 @@ impl Report {
         Report { findings: Vec::new(), ..self.clone() }
     }
 
-    /// Nothing is left unserved, and if there are Ingresses, some are ours.
+    /// Nothing is left unserved, and if there are Ingresses or routes, some are ours.
     pub fn is_all_served(&self) -> bool {
-        let Summary { not_served, ingresses, of_other_controllers, .. } = self.summary;
-        not_served == 0 && (ingresses > 0 || of_other_controllers == 0)
+        let Summary {
+            not_served, ingresses, routes, of_other_controllers, routes_of_others, ..
+        } = self.summary;
+        not_served == 0 && (ingresses + routes > 0 || of_other_controllers + routes_of_others == 0)
     }
 }
 
-/// Of the kinds that somebody writes; pods make EndpointSlices.
-fn names_of_objects(world: &World) -> BTreeSet<String> {
+/// The Gateways and ListenerSets that routes name and the input does not have.
+fn without_parent(world: &World, routes: &[(&ObjectRef, &Arc<Route>)]) -> BTreeSet<ObjectRef> {
+    let parents = routes.iter().flat_map(|(id, route)| {
+        let named = route.spec.parent_refs.iter();
+        named.filter_map(|parent| parent.object(&id.key.namespace))
+    });
+    parents.filter(|parent| !world.has(parent)).collect()
+}
+
+/// Of the kinds that somebody writes. Manifests have the EndpointSlices that somebody wrote; in a cluster Kubernetes
+/// makes them.
+fn names_of_objects(world: &World, is_of_manifests: bool) -> BTreeSet<String> {
     let World { config_maps, ingresses, ingress_classes, namespaces, secrets, services, .. } =
         world;
+    let slices = world.all_slices().filter(|_| is_of_manifests);
     let keys = [
         (Kind::ConfigMap, config_maps.keys().collect::<Vec<_>>()),
         (Kind::Ingress, ingresses.keys().collect()),
@@ -199,11 +244,12 @@ fn names_of_objects(world: &World) -> BTreeSet<String> {
         (Kind::Namespace, namespaces.keys().collect()),
         (Kind::Secret, secrets.keys().collect()),
         (Kind::Service, services.keys().collect()),
+        (Kind::EndpointSlice, slices.collect()),
     ];
     let names = keys.into_iter().flat_map(|(kind, keys)| {
         keys.into_iter().map(move |key| ObjectRef::new(kind, key.clone()).to_string())
     });
-    names.collect()
+    names.chain(world.gateway_api.names().iter().map(ObjectRef::to_string)).collect()
 }
 
 /// A message without what names one object, so that objects with the same cause meet: quoted texts, numbers in

@@ -1,7 +1,8 @@
 //! The report for people: a summary, what was assumed, and a paragraph for each cause.
 
-use super::assume::{count, some_of};
+use super::assume::some_of;
 use super::report::{Finding, ObjectOutcome, Report, Summary};
+use oxigress_core::text::count;
 use oxigress_core::text::line::one_line;
 
 /// The whole text. Names and values are users' texts: a terminal gets no control byte of them.
@@ -21,16 +22,34 @@ pub fn write(report: &Report, is_quiet: bool) -> String {
 }
 
 fn summary(summary: &Summary) -> String {
-    let Summary { objects, ingresses, as_before, different, not_served, of_other_controllers } =
-        summary;
-    let others = match of_other_controllers {
-        0 => String::new(),
-        number => format!("; {} of other controllers", count(*number, "Ingress")),
+    let Summary { objects, ingresses, routes, as_before, different, not_served, .. } = summary;
+    let of_requests = match (*ingresses, *routes) {
+        (ingresses, 0) => count(ingresses, "Ingress"),
+        (0, routes) => count(routes, "route"),
+        (ingresses, routes) => {
+            format!("{}, {}", count(ingresses, "Ingress"), count(routes, "route"))
+        }
+    };
+    let others = [
+        (summary.of_other_controllers, "Ingress"),
+        (summary.gateways_of_others, "Gateway"),
+        (summary.routes_of_others, "route"),
+    ];
+    let others = others.iter().filter(|(number, _)| *number > 0);
+    let others: Vec<_> = others.map(|(number, noun)| count(*number, noun)).collect();
+    let others = match &others[..] {
+        [] => String::new(),
+        all => format!("; {} of other controllers", all.join(", ")),
+    };
+    let kinds = summary.not_read.iter().map(|(kind, number)| count(*number, kind));
+    let kinds: Vec<_> = kinds.collect();
+    let ignored = match &kinds.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [] => String::new(),
+        kinds => format!("; ignored: {}", some_of(kinds)),
     };
     format!(
-        "{} ({}): {as_before} served as before, {different} different, {not_served} not served{others}",
+        "{} ({of_requests}): {as_before} served as before, {different} different, {not_served} not served{others}{ignored}",
         count(*objects, "object"),
-        count(*ingresses, "Ingress"),
     )
 }
 

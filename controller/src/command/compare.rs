@@ -7,6 +7,7 @@ use anyhow::{Context, bail};
 use clap::Args;
 use oxigress_compare::requests::Defaults;
 use oxigress_compare::{Gateway, Options, Progress, Report, Requests, Routes, compare};
+use oxigress_core::text::count;
 use oxigress_core::text::line::Escaped;
 use oxigress_objects::{Changed, World};
 use std::io::{IsTerminal, Read, Write};
@@ -172,7 +173,7 @@ impl Bar {
             return;
         }
         self.next = now + self.pause();
-        let line = format!("{done} of {all} requests, {different} differ");
+        let line = format!("{done} of {}, {different} differ", count(all, "request"));
         let mut out = std::io::stderr().lock();
         let _ = match self.is_terminal {
             true => write!(out, "\r\x1b[K{line}"),

@@ -1,7 +1,7 @@
 //! `oxigress dashboard`: opens the page in a browser.
 
 use crate::flags::DASHBOARD;
-use anyhow::Context;
+use anyhow::anyhow;
 use clap::Args;
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
@@ -24,12 +24,11 @@ pub struct DashboardArgs {
 /// The address of the page, once a browser was asked to open it.
 pub async fn open(arguments: &DashboardArgs) -> anyhow::Result<String> {
     let url = format!("http://{}/", arguments.address);
-    let remedy = || {
-        format!(
-            "cannot connect to {url}: check that oxigress runs here with this --dashboard-address"
+    TcpStream::connect(arguments.address).await.map_err(|error| {
+        anyhow!(
+            "cannot connect to {url}: {error}: check that oxigress runs here with this --dashboard-address"
         )
-    };
-    TcpStream::connect(arguments.address).await.with_context(remedy)?;
+    })?;
     if !arguments.no_browser {
         let mut browser = Command::new("xdg-open");
         browser.arg(&url).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());

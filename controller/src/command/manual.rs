@@ -1,7 +1,7 @@
 //! Completions and manual pages, from the same definitions as `--help`.
 
 use crate::flags::help::command;
-use anyhow::Context;
+use anyhow::anyhow;
 use clap_complete::Shell;
 use std::path::Path;
 
@@ -15,8 +15,10 @@ pub fn completion(shell: Shell) -> String {
 /// The page of the program; with a folder, a file there for each command.
 pub fn pages(folder: Option<&Path>) -> anyhow::Result<String> {
     if let Some(folder) = folder {
-        clap_mangen::generate_to(command(), folder)
-            .with_context(|| format!("{}: create the folder or name another", folder.display()))?;
+        clap_mangen::generate_to(command(), folder).map_err(|error| {
+            let folder = folder.display();
+            anyhow!("cannot write to --dir {folder}: {error}: create the folder or name another")
+        })?;
         return Ok(String::new());
     }
     let mut page = Vec::new();

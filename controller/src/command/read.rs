@@ -1,7 +1,7 @@
 //! What nginx has, by `GET` on the configuration endpoint, as ingress-nginx's `dbg` prints it.
 
 use super::Which;
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use oxigress_net::socket;
 use serde_json::Value;
 use std::path::Path;
@@ -17,10 +17,10 @@ pub async fn get(socket: &Path, target: &str) -> anyhow::Result<Vec<u8>> {
     let body = answer.map_err(|error| match error.is::<socket::Refusal>() {
         // It runs.
         true => error,
-        false => error.context(format!(
-            "cannot connect to {}: check that oxigress runs with this --runtime-dir and user",
+        false => anyhow!(
+            "cannot connect to nginx at {}: {error:#}: check that oxigress runs with this --runtime-dir, as this user",
             socket.display()
-        )),
+        ),
     })?;
     Ok(body.to_vec())
 }
@@ -79,9 +79,9 @@ pub async fn general(socket: &Path) -> anyhow::Result<String> {
 /// nginx.conf as the nginx role wrote it last.
 pub fn conf(runtime_dir: &Path) -> anyhow::Result<String> {
     let file = runtime_dir.join("nginx.conf");
-    std::fs::read_to_string(&file).with_context(|| {
-        format!(
-            "cannot read {}: check that oxigress runs with this --runtime-dir and user",
+    std::fs::read_to_string(&file).map_err(|error| {
+        anyhow!(
+            "cannot read {}: {error}: check that oxigress runs with this --runtime-dir, as this user",
             file.display()
         )
     })

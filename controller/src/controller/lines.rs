@@ -3,6 +3,8 @@
 //!
 //! Shape:   what is left out is counted. When there may be lines again, one of them tells how many there were, and of an object
 //!          what the last one said. What there is at the start is told as a whole.
+//! Apart:   lines that tell a change of state have a bucket of their own: who makes an object and removes it again and again
+//!          would else not be told what is wrong with it.
 
 use oxigress_objects::bucket::{Bucket, Rate};
 use oxigress_objects::verdict::{ONE_TOLD, Severity, TOLD_OF_OBJECT, Verdict, VerdictChanges};
@@ -33,6 +35,10 @@ impl Line {
             Some(verdict) if verdict.severity == Severity::Note => {
                 (Level::INFO, format!("{object}: {verdict}"))
             }
+            // The level of the line says that it is a warning.
+            Some(verdict) if verdict.severity == Severity::Warning => {
+                (Level::WARN, format!("{object}: {}", verdict.text()))
+            }
             Some(verdict) => (Level::WARN, format!("{object}: {verdict}")),
         };
         Line { level, text }
@@ -52,12 +58,12 @@ impl Line {
 /// Decides which lines are written.
 #[derive(Default)]
 pub struct VerdictLines {
-    objects: BTreeMap<ObjectRef, Bucket>,
+    objects: BTreeMap<(ObjectRef, Level), Bucket>,
     namespaces: BTreeMap<Name, Bucket>,
     /// How many lines of an object were left out, and the last of them.
-    left_out: BTreeMap<ObjectRef, (u64, Line)>,
+    left_out: BTreeMap<ObjectRef, (usize, Line)>,
     /// How many of a namespace that had no more.
-    left_out_of: BTreeMap<Name, u64>,
+    left_out_of: BTreeMap<Name, usize>,
 }
 
 impl VerdictLines {
@@ -100,12 +106,17 @@ impl VerdictLines {
             }
             return false;
         }
-        let of_object = bucket(&mut self.objects, object, TOLD_OF_OBJECT, now);
-        if self.left_out.contains_key(object) || !of_object.draw(ONE_TOLD, now) {
+        // What is wrong does not wait for what was left out before it of another level.
+        let is_behind = self.left_out.get(object).is_some_and(|(_, last)| last.level == line.level);
+        let of_object =
+            bucket(&mut self.objects, &(object.clone(), line.level), TOLD_OF_OBJECT, now);
+        if is_behind || !of_object.draw(ONE_TOLD, now) {
             let left_out = self.left_out.entry(object.clone()).or_insert((0, line.clone()));
             *left_out = (left_out.0 + 1, line.clone());
             return false;
         }
+        // The last word about the object is this one.
+        self.left_out.remove(object);
         of_namespace.draw(ONE_TOLD, now)
     }
 
@@ -121,8 +132,9 @@ impl VerdictLines {
         self.left_out_of.retain(|namespace, count| {
             let is_due = is_due(self.namespaces.get_mut(namespace));
             if is_due {
+                let lines_of = oxigress_core::text::count(*count, "line");
                 let text = format!(
-                    "namespace {namespace}: {count} lines about its objects were left out: \
+                    "namespace {namespace}: {lines_of} about its objects left out: \
                      `oxigress check --cluster` tells all there is to say now"
                 );
                 lines.push(Line { level: Level::WARN, text });
@@ -130,9 +142,10 @@ impl VerdictLines {
             !is_due
         });
         self.left_out.retain(|object, (count, last)| {
-            let is_due = is_due(self.objects.get_mut(object));
+            let is_due = is_due(self.objects.get_mut(&(object.clone(), last.level)));
             if is_due {
-                let text = format!("{} (the last of {count} lines that were left out)", last.text);
+                let left_out = oxigress_core::text::count(*count, "line");
+                let text = format!("{} ({left_out} left out, this is the last)", last.text);
                 lines.push(Line { level: last.level, text });
             }
             !is_due
@@ -143,9 +156,12 @@ impl VerdictLines {
 
     /// Who may have as many lines as anybody need not be known.
     fn prune(&mut self, now: Instant) {
-        if self.objects.len() > FEW + 2 * self.left_out.len() {
+        // Of each of its two levels an object has a bucket.
+        if self.objects.len() > 2 * (FEW + self.left_out.len()) {
             let left_out = &self.left_out;
-            self.objects.retain(|o, bucket| left_out.contains_key(o) || !bucket.is_full(now));
+            self.objects.retain(|(object, _), bucket| {
+                left_out.contains_key(object) || !bucket.is_full(now)
+            });
         }
         if self.namespaces.len() > FEW {
             let left_out = &self.left_out_of;
@@ -194,15 +210,32 @@ mod tests {
         let told = lines.of(&verdict(&evil, "edit 200"), |_| true, at(30));
         assert_eq!(told.len(), 1);
         assert!(
-            told[0].text.ends_with("edit 199 (the last of 190 lines that were left out)"),
+            told[0].text.ends_with("edit 199 (190 lines left out, this is the last)"),
             "{told:?}"
         );
         let told = lines.due(at(60));
-        assert!(
-            told[0].text.ends_with("edit 200 (the last of 1 lines that were left out)"),
-            "{told:?}"
-        );
+        assert!(told[0].text.ends_with("edit 200 (1 line left out, this is the last)"), "{told:?}");
         assert_eq!(lines.due(at(90)), []);
+    }
+
+    #[test]
+    fn lines_about_a_removal_hide_no_error() {
+        let (start, mut lines) = (Instant::now(), VerdictLines::default());
+        let shop = object("a", "shop");
+        for _ in 0..30 {
+            lines.of(&[(shop.clone(), None)].into(), |_| false, start);
+        }
+        let told = lines.of(&verdict(&shop, "wrong"), |_| true, start);
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert!(told[0].text.ends_with("wrong"), "{told:?}");
+        // What was left out before is no news any more.
+        assert_eq!(lines.due(start + Duration::from_mins(1)), []);
+    }
+
+    #[test]
+    fn a_line_says_once_that_it_is_a_warning() {
+        let told = VerdictLines::default().of_start(&verdict(&object("a", "i"), "x"), |_| true);
+        assert_eq!((told[0].level, &*told[0].text), (Level::WARN, "Ingress a/i: x"));
     }
 
     #[test]
@@ -216,9 +249,9 @@ mod tests {
         }
         assert_eq!(count, 1_000);
         assert_eq!(lines.of(&verdict(&object("b", "i"), "x"), |_| true, start).len(), 1);
-        assert!(lines.left_out.is_empty() && lines.objects.len() <= FEW);
+        assert!(lines.left_out.is_empty() && lines.objects.len() <= 2 * FEW);
         let told = lines.due(start + Duration::from_secs(30));
-        let text = "namespace evil: 9000 lines about its objects were left out: `oxigress check --cluster` tells";
+        let text = "namespace evil: 9000 lines about its objects left out: `oxigress check --cluster` tells";
         assert!(told.len() == 1 && told[0].text.starts_with(text), "{told:?}");
         lines.due(start + Duration::from_mins(10));
         assert!(lines.left_out_of.is_empty());

@@ -6,7 +6,7 @@ use super::{Connection, Controller};
 use crate::flags::{DASHBOARD, Flags};
 use crate::metrics::{ChangeToLive, Metrics};
 use crate::{cluster, health, local, parent};
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use oxigress_admission::{Checks, ReviewRequest, Webhook};
 use oxigress_dashboard::{Access, Dashboard, DashboardQuery};
 use oxigress_objects::World;
@@ -134,8 +134,9 @@ struct Objects {
 async fn start_source(flags: &Flags, options: &mut Options) -> anyhow::Result<Objects> {
     let (sender, batches) = mpsc::channel(64);
     if let Some(folder) = flags.folder()? {
-        let source = Folder::open(folder).with_context(|| {
-            format!("--manifests {}: create the folder or name another", folder.display())
+        let source = Folder::open(folder).map_err(|error| {
+            let folder = folder.display();
+            anyhow!("cannot read --manifests {folder}: {error}: create the folder or name another")
         })?;
         tokio::spawn(feed(source, sender));
         return Ok(Objects { batches, cluster: None, watch_health: None });
@@ -212,7 +213,9 @@ async fn start_dashboard(
             );
         }
         Err(error) => {
-            anyhow::bail!("--dashboard-address {address}: {error}: free it or choose another")
+            anyhow::bail!(
+                "cannot listen on --dashboard-address {address}: {error}: free it or choose another"
+            )
         }
     }
     Ok(questions)
@@ -227,7 +230,9 @@ async fn listen(flags: &Flags) -> anyhow::Result<TcpListener> {
         },
         host => TcpListener::bind((host, port)).await,
     };
-    bound.with_context(|| format!("--healthz-port {port}: free it or choose another"))
+    bound.map_err(|error| {
+        anyhow!("cannot listen on --healthz-port {port}: {error}: free it or choose another")
+    })
 }
 
 /// Sends each batch to [`Controller::run`], with the time at which the source had it.

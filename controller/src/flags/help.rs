@@ -135,6 +135,19 @@ const READ_BESIDES: [(&str, &str); 3] = [
 /// Flags of its groups that a command does not read.
 const NOT_READ: [(&str, &str); 2] = [("check", "manifests"), ("compare", "manifests")];
 
+/// What the help of the program itself begins with.
+const TEMPLATE: &str = "\
+{about-with-newline}
+Examples:
+  oxigress --manifests DIR --http-port 8080 --https-port 8443   # serves a folder
+  oxigress check DIR                                            # what becomes of it
+  oxigress explain --folder DIR https://shop.example.com/cart   # where a request goes
+  oxigress echo --listen 127.0.0.1:9001 --name web              # an endpoint to try with
+
+{usage-heading} {usage}
+
+{all-args}{after-help}";
+
 /// The definition of the command line.
 pub fn command() -> Command {
     let command = Cli::command()
@@ -143,7 +156,8 @@ pub fn command() -> Command {
             "A boolean alone means true: --deep-inspect=false turns it off. ingress-nginx's other flags are taken \
              without an effect.",
         );
-    let command = with_groups(command, "");
+    // The template is that of this command alone, not of the others.
+    let command = with_groups(command, "").help_template(TEMPLATE);
     command.mut_subcommands(|command| {
         let name = command.get_name().to_owned();
         with_groups(command, &name)
@@ -206,17 +220,25 @@ mod tests {
     #[test]
     fn short_help_fits_a_screen_and_long_help_has_everything() {
         let (short, long) = (help(&["-h"]), help(&["--help"]));
-        assert!(short.lines().count() <= 70, "{} lines: {short}", short.lines().count());
+        assert!(short.lines().count() <= 76, "{} lines: {short}", short.lines().count());
         for heading in ["What is served:", "nginx:", "Status and Events:"] {
             assert!(short.contains(heading) && long.contains(heading), "{heading}");
         }
         assert!(!short.contains("--election-ttl") && long.contains("--election-ttl"));
         assert!(!long.contains("--sync-period"), "a flag without an effect");
+        for text in [&short, &long] {
+            let (examples, usage) = (text.find("Examples:"), text.find("Usage:"));
+            assert!(examples.is_some() && examples < usage, "{text}");
+            assert!(text.contains("\n  echo  "), "{text}");
+        }
+        assert!(!help(&["check", "-h"]).contains("Examples:"));
     }
 
     #[test]
     fn a_command_shows_the_flags_that_it_reads_and_takes_all() {
         let check = help(&["check", "--help"]);
+        assert!(check.contains("Usage: oxigress check [OPTIONS] <FILE|DIR|->...\n"), "{check}");
+        assert!(check.contains("       oxigress check [OPTIONS] --cluster\n"), "{check}");
         assert!(check.contains("--kubeconfig") && check.contains("--regex-per-host"), "{check}");
         for flag in ["--http-port", "--election-id", "--zone-size", "--manifests <DIR>"] {
             assert!(!check.contains(flag), "{flag}: {check}");

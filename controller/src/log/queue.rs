@@ -93,7 +93,11 @@ impl Queue {
             } else if waiting.lost > 0 {
                 let lost = std::mem::take(&mut waiting.lost);
                 drop(waiting);
-                tracing::warn!("dropped {lost} log lines because standard error was blocked");
+                let lost = oxigress_core::text::count(
+                    usize::try_from(lost).unwrap_or(usize::MAX),
+                    "log line",
+                );
+                tracing::warn!("dropped {lost} because standard error was blocked");
             }
         }
     }

@@ -278,7 +278,7 @@ mod tests {
     use oxigress_objects::gateway_status::{Condition, Content};
 
     fn class(holds: bool) -> Option<Wanted> {
-        let condition = Condition { name: "Accepted", holds, reason: "r", message: String::new() };
+        let condition = Condition { holds, ..Condition::yes("Accepted", "r") };
         let content = Content::Class { conditions: vec![condition], features: vec!["A"] };
         Some(Wanted { generation: 1, content })
     }

@@ -39,7 +39,7 @@ pub enum RuntimeError {
     #[error("another oxigress uses {0:?}: stop it or choose another --runtime-dir")]
     Taken(PathBuf),
     /// The file system says no.
-    #[error("{path:?}: {error}: check that {flag} is a folder that this user may write to")]
+    #[error("cannot use {path:?} for {flag}: {error}: name a folder that this user may write to")]
     Io {
         /// The flag that names the folder.
         flag: &'static str,

@@ -225,7 +225,7 @@ pub struct Server {
     pub endpoints: EndpointSet,
     /// The name that they come from.
     pub name: Option<DnsName>,
-    /// What there is to say.
+    /// What is wrong with them, without the place where they are named.
     pub notes: Vec<Note>,
 }
 
@@ -245,9 +245,7 @@ pub fn resolve_url(
             let answer = world.answer_for(name);
             if let Some(failure) = answer.and_then(|answer| answer.failure.as_ref()) {
                 let what = "cannot be looked up";
-                server
-                    .notes
-                    .push(Note::warning(format!("URL: {name} {what} ({failure}): correct it")));
+                server.notes.push(Note::warning(format!("{name} {what} ({failure}): correct it")));
             }
             answer.map(|answer| answer.addresses.clone()).unwrap_or_default()
         }
@@ -258,7 +256,7 @@ pub fn resolve_url(
     for (address, denial) in denied {
         server
             .notes
-            .push(Note::rejected(format!("URL: no connection to {address}, which {denial}")));
+            .push(Note::rejected(format!("no connection leads to {address}, which {denial}")));
     }
     server.endpoints = endpoints.finish(None).unwrap_or_default();
     server

@@ -1,5 +1,6 @@
 //! One Ingress by itself: what it claims, before anybody else's claims are looked at.
 
+mod captures;
 mod claims;
 pub mod class;
 mod closing;
@@ -11,7 +12,6 @@ use unserved::Unserved;
 pub use unserved::UnservedPath;
 
 use crate::Options;
-use crate::annotation::balancing::{self, Balancing};
 use crate::annotation::{self, Annotations, HostSettings, IngressContext};
 use crate::backend_ref::BackendRef;
 use crate::host::owner::{self, Sealed};
@@ -29,7 +29,6 @@ use oxigress_objects::verdict::Note;
 use oxigress_objects::{Key, Kind, ObjectRef, World};
 use oxigress_settings::Settings;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 /// What becomes of one Ingress.
 #[derive(Debug, Default)]
@@ -162,6 +161,7 @@ pub fn parse(
     }
     claims.hosts = frozen(hosts);
     claims.check_captures(options.regex_per_host, &mut notes);
+    claims.check_rewrite(&mut notes);
     let mut other_names = BTreeSet::new();
     if claims.canary().is_none() {
         other_names = host.hosts.other_names(claims.hosts.keys());
@@ -399,42 +399,6 @@ impl Claims {
 
     fn is_regex(&self, path: &Path) -> bool {
         path.path_type != PathType::Exact && is_regex(&self.annotations, path.written())
-    }
-
-    /// What upstream-hash-by takes from paths: where none of them has groups, everybody would go to one endpoint. A canary's
-    /// paths are those of main Ingresses.
-    fn check_captures(&mut self, is_per_host: bool, notes: &mut Vec<Note>) {
-        let has_groups = |claim: &&Claim| {
-            let is_regex = matches!(claim.pattern, PathPattern::Regex(_))
-                || is_per_host && claim.is_valid_regex;
-            is_regex && claim.path.contains('(')
-        };
-        let claims = || self.hosts.values().flat_map(|claims| claims.iter());
-        self.has_groups = claims().any(|claim| has_groups(&claim));
-        let without = claims().find(|claim| !has_groups(claim));
-        let balancing = self.balancing().filter(|_| self.canary().is_none());
-        let Some(balancing) = balancing.cloned() else { return };
-        let Some(hash_by) = &balancing.hash_by else { return };
-        let (captures, is_alone) = balancing::captures_of(&hash_by.key);
-        if captures.is_empty() {
-            return;
-        }
-        let message = match without {
-            Some(claim) if is_alone && self.has_groups => format!(
-                "requests for path {} have no captures and all go to one endpoint: use groups in it, or a variable too",
-                shorten(&claim.path)
-            ),
-            _ if self.has_groups => return,
-            _ => format!(
-                "no path of this Ingress is a regular expression with groups, so its captures {}: use groups and use-regex",
-                if is_alone { "cannot be hashed and the default is used" } else { "are empty" }
-            ),
-        };
-        notes.push(Note::warning(format!("annotation upstream-hash-by: {message}")));
-        if is_alone && !self.has_groups {
-            let rest = Balancing { hash_by: None, ..Balancing::clone(&balancing) };
-            self.annotations.balancing = (!rest.is_silent()).then(|| Arc::new(rest));
-        }
     }
 
     /// A canary is only ever asked for paths that a main Ingress has; spec.defaultBackend stands for the root

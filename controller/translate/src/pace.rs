@@ -39,6 +39,9 @@ pub const OF_ENDPOINTS: Rate = Rate { full: 2_000_000_000, period: Duration::fro
 /// How many shares may be added to twice [`Pace::swept`] before full ones are forgotten.
 const MANY_SHARES: usize = 1_000;
 
+/// Objects whose changes began to wait, with the least time that they wait, or wait no more.
+pub type WaitingNews = BTreeMap<ObjectRef, Option<Duration>>;
+
 /// The changes that wait, and what each namespace may ask for.
 #[derive(Default)]
 pub struct Pace {
@@ -47,8 +50,7 @@ pub struct Pace {
     by_time: BTreeSet<(Instant, Payer)>,
     /// How many shares were left when full ones were last forgotten.
     swept: usize,
-    /// The objects that began to wait, or wait no more.
-    news: BTreeMap<ObjectRef, bool>,
+    news: WaitingNews,
     waiting: usize,
     delayed: u64,
     named: Named,
@@ -120,8 +122,10 @@ impl Pace {
             self.by_time.insert((due_at, payer.clone()));
         }
         self.note_hosts(&payer, &change, prices, now);
-        if self.share(&payer, now).put(change) {
-            self.news.insert(id, true);
+        let share = self.share(&payer, now);
+        let wait = share.due_at.saturating_duration_since(now);
+        if share.put(change) {
+            self.news.insert(id, Some(wait));
             self.waiting += 1;
             self.delayed += 1;
         }
@@ -145,7 +149,7 @@ impl Pace {
                 share.numbers.remove(&change.id);
                 self.forget_hosts(&change.id);
                 self.waiting -= 1;
-                self.news.insert(change.id.clone(), false);
+                self.news.insert(change.id.clone(), None);
                 due.push((change.id, change.object));
             }
         }
@@ -190,7 +194,7 @@ impl Pace {
     }
 
     /// The objects whose changes wait since this was last asked, or wait no more.
-    pub fn take_news(&mut self) -> BTreeMap<ObjectRef, bool> {
+    pub fn take_news(&mut self) -> WaitingNews {
         std::mem::take(&mut self.news)
     }
 
@@ -329,7 +333,7 @@ impl Pace {
         }
         self.waiting -= 1;
         self.forget_hosts(id);
-        self.news.insert(id.clone(), false);
+        self.news.insert(id.clone(), None);
     }
 
     fn sweep(&mut self, now: Instant) {

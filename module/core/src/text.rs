@@ -1,5 +1,6 @@
 //! Text that users or clients wrote: templates with variables, and foreign text in log lines.
 
+mod count;
 pub mod hex;
 pub mod invalid;
 pub mod line;
@@ -7,3 +8,5 @@ pub mod log;
 pub mod percent;
 pub mod query;
 pub mod template;
+
+pub use count::count;

@@ -69,8 +69,9 @@ impl Rules {
         if refused > 0 {
             let shown = id.escape_ascii();
             log::warn(format_args!(
-                "ingress: {refused} entries of the password file of policies \"{shown}\" are left out: \
-                 their hash is unknown or costs too much"
+                "ingress: {} of the password file of policies \"{shown}\" left out: \
+                 the hash is unknown or costs too much",
+                oxigress_core::text::count(refused, "entry")
             ));
         }
         Some(rules)

@@ -15,6 +15,7 @@ use nginx::ssl::clear_errors;
 use oxigress_core::model::Snapshot;
 use oxigress_core::record::table::{Keys, Operations, TABLES};
 use oxigress_core::record::{Change, EndpointsView, Kind, delta_records, snapshot_records};
+use oxigress_core::text::count;
 use oxigress_core::wire::native::{MAX_FAULTS, Patch, Problem, Whole};
 use oxigress_core::wire::patterns::Patterns;
 use oxigress_core::wire::{DecodeError, compat, decode, faults, pointer_step};
@@ -130,13 +131,14 @@ pub fn backends(body: &[u8], shared: &StoreAccess<'_>) -> Option<Answer> {
     }
     let mut answer = takeover(snapshot, BACKENDS).apply(shared, ignored)?;
     if let Some(first) = unresolved.first() {
-        let count = unresolved.len();
+        let names = count(unresolved.len(), "host name");
         answer.log.push(format!(
-            "{count} host names among the endpoints are left out, since the module resolves none: {first}, …"
+            "{names} among the endpoints left out, since the module resolves none: {first}, …"
         ));
     }
     if let Some(first) = notes.first() {
-        answer.log.push(format!("{} settings are not served as posted: {first}, …", notes.len()));
+        let settings = count(notes.len(), "setting");
+        answer.log.push(format!("{settings} not served as posted: {first}, …"));
     }
     Some(answer)
 }
@@ -151,8 +153,8 @@ pub fn servers(body: &[u8], shared: &StoreAccess<'_>) -> Option<Answer> {
     let snapshot = Snapshot { certificates, names, ..Snapshot::default() };
     let mut answer = takeover(snapshot, SERVERS).apply(shared, ignored)?;
     if let Some(first) = left_out.first() {
-        let (count, first) = (left_out.len(), first.escape_default());
-        answer.log.push(format!("{count} hosts are no DNS names and left out: {first}, …"));
+        let (hosts, first) = (count(left_out.len(), "host"), first.escape_default());
+        answer.log.push(format!("{hosts} left out for no DNS name: {first}, …"));
     }
     Some(answer)
 }

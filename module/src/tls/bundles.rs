@@ -62,7 +62,7 @@ impl<T> Parts<T> {
     }
 }
 
-/// The authorities of a bundle with the revocations of another one; `None`: one of both is not there or cannot be used.
+/// The authorities of a bundle with the revocations of another one; `None`: one of the two is not there or cannot be used.
 pub fn find(
     worker: &Worker,
     guard: &Guard<'_>,

@@ -17,7 +17,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::process::Command;
 
 /// Programs whose lines are not run here, and why.
-const NOT_RUN: [(&str, &str); 22] = [
+const NOT_RUN: [(&str, &str); 25] = [
     ("make", "builds, or runs what tests run elsewhere"),
     ("cargo", "builds"),
     ("podman", "needs podman and an image"),
@@ -30,6 +30,9 @@ const NOT_RUN: [(&str, &str); 22] = [
     ("sed", "changes the example shop or needs a cluster: run_example.rs serves the shop"),
     ("rm", "with the `sed` above it"),
     ("mkdir", "run by balancer_only.rs in its own way"),
+    ("tar", "unpacks a release"),
+    ("cd", "into a release"),
+    ("bin/oxigress", "of a release: folder.rs serves what the page shows"),
     ("ln", "changes the user's folders"),
     ("cp", "run by balancer_only.rs in its own way"),
     ("target/dist/sbin/nginx", "run by balancer_only.rs in its own way"),

@@ -251,7 +251,12 @@ fn what_a_cluster_adds_is_assumed_and_what_is_of_others_is_silent() -> Result<()
     ] {
         ensure!(assumed.contains(sentence), "{sentence}: {assumed}");
     }
-    ensure!(!report.to_string().contains("Deployment"), "{report}");
+    ensure!(report["summary"]["not_read"] == serde_json::json!({"Deployment": 1}), "{report}");
+    let summary = stdout(&check_text(&text, &["--quiet"])?);
+    ensure!(
+        summary.ends_with("1 Ingress of other controllers; ignored: 1 Deployment\n"),
+        "{summary}"
+    );
     // Nothing is ours: that is no success.
     let foreign = ingress(
         "other",
@@ -276,5 +281,106 @@ fn a_difference_is_named_where_another_ingress_makes_it_one() -> Result<()> {
         report["findings"][0]["cause"].to_string().contains("Ingress default/plain"),
         "{report}"
     );
+    Ok(())
+}
+
+#[test]
+fn everything_that_is_read_is_counted() -> Result<()> {
+    let class = "---\napiVersion: networking.k8s.io/v1\nkind: IngressClass\nmetadata: {name: web}\n\
+                 spec: {controller: k8s.io/ingress-nginx}\n";
+    let slice = "---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\n\
+                 metadata: {name: shop-1, labels: {kubernetes.io/service-name: shop}}\naddressType: IPv4\n\
+                 ports: [{port: 80}]\nendpoints: [{addresses: [192.0.2.7]}]\n";
+    let spec = format!("ingressClassName: web, {}", rules("shop.test", "shop"));
+    let four = format!("{}{}{class}{slice}", service("shop"), ingress("shop", "", &spec));
+    let text = stdout(&check_text(&four, &[])?);
+    ensure!(text.starts_with("4 objects (1 Ingress): 4 served as before"), "{text}");
+    let routes = format!("{}{}", gateway(""), route("a", "backendRefs: [{name: a, port: 80}]"));
+    let text = stdout(&check_text(&routes, &[])?);
+    ensure!(text.starts_with("3 objects (1 route): 3 served as before"), "{text}");
+    Ok(())
+}
+
+fn gateway(tls: &str) -> String {
+    let (protocol, port) = if tls.is_empty() { ("HTTP", 80) } else { ("HTTPS", 443) };
+    format!(
+        "---\napiVersion: gateway.networking.k8s.io/v1\nkind: GatewayClass\nmetadata: {{name: oxigress}}\n\
+         spec: {{controllerName: oxigress.io/gateway-controller}}\n---\n\
+         apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\nmetadata: {{name: web}}\n\
+         spec: {{gatewayClassName: oxigress, listeners: [{{name: a, port: {port}, protocol: {protocol}{tls}}}]}}\n"
+    )
+}
+
+fn route(name: &str, rule: &str) -> String {
+    format!(
+        "---\napiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\nmetadata: {{name: {name}}}\n\
+         spec: {{parentRefs: [{{name: web}}], rules: [{{{rule}}}]}}\n"
+    )
+}
+
+/// `oxigress migrate … | oxigress check -`: what is printed names objects that it leaves where they are.
+#[test]
+fn what_routes_and_gateways_name_and_manifests_lack_is_assumed_to_exist() -> Result<()> {
+    let policy = "---\napiVersion: oxigress.io/v1alpha1\nkind: Policy\nmetadata: {name: users}\n\
+                  spec: {auth-type: basic, auth-secret: users}\n";
+    let names_policy = "filters: [{type: ExtensionRef, extensionRef: {group: oxigress.io, kind: Policy, name: users}}], \
+                        backendRefs: [{name: b, port: 8080}]";
+    let text = gateway(", tls: {certificateRefs: [{name: web-tls}]}")
+        + policy
+        + &route("a", "backendRefs: [{name: a, port: 80}]")
+        + &route("b", names_policy);
+    let output = check_text(&text, &["-ojson"])?;
+    ensure!(output.status.code() == Some(0), "{output:?}");
+    let report = json(&output)?;
+    ensure!(numbers(&report) == [5, 5, 0, 0], "{report}");
+    let assumed = report["assumed"].to_string();
+    for sentence in ["2 Services are", "default/a, default/b", "2 Secrets are", "default/web-tls"] {
+        ensure!(assumed.contains(sentence), "{sentence}: {assumed}");
+    }
+    // What is written wrong is still told.
+    let wrong = gateway("") + &route("a", "backendRefs: [{name: a, port: 80, kind: Bucket}]");
+    let output = check_text(&wrong, &[])?;
+    ensure!(output.status.code() == Some(1), "{output:?}");
+    ensure!(stdout(&output).contains("Bucket a is no Service"), "{output:?}");
+    Ok(())
+}
+
+#[test]
+fn several_folders_are_one_input() {
+    pass("check-several", |directory| {
+        let [one, other] = ["one", "other"].map(|name| directory.join(name));
+        for folder in [&one, &other] {
+            fs::create_dir(folder)?;
+        }
+        fs::write(one.join("service.yaml"), service("shop"))?;
+        fs::write(other.join("shop.yaml"), ingress("shop", "", &rules("shop.test", "shop")))?;
+        let [one, other] = [one, other].map(|folder| folder.display().to_string());
+        let text = stdout(&check(&[&one, &other])?);
+        ensure!(text.starts_with("2 objects (1 Ingress): 2 served as before"), "{text}");
+        ensure!(!text.contains("1 Service is assumed"), "{text}");
+        let output = check(&[&one, &one])?;
+        ensure!(output.status.code() == Some(0), "the same twice is read once: {output:?}");
+        let copy = directory.join("copy.yaml");
+        fs::write(&copy, service("shop"))?;
+        let output = check(&[&one, &copy.display().to_string()])?;
+        ensure!(output.status.code() == Some(1), "{output:?}");
+        ensure!(stdout(&output).contains(&format!("that of {one} counts")), "{output:?}");
+        Ok(())
+    });
+}
+
+#[test]
+fn a_route_without_its_gateway_is_not_said_to_be_served() -> Result<()> {
+    let alone = route("a", "backendRefs: [{name: a, port: 80}]");
+    let output = check_text(&alone, &[])?;
+    let text = stdout(&output);
+    ensure!(output.status.code() == Some(1), "{output:?}");
+    ensure!(text.starts_with("0 objects (0 Ingresses): "), "{text}");
+    ensure!(text.contains("; 1 route of other controllers"), "{text}");
+    ensure!(text.contains("routes that name Gateway default/web are other controllers'"), "{text}");
+    let foreign =
+        gateway("").replace("oxigress.io/gateway-controller", "example.com/other") + &alone;
+    let text = stdout(&check_text(&foreign, &[])?);
+    ensure!(text.contains("; 1 Gateway, 1 route of other controllers"), "{text}");
     Ok(())
 }

@@ -15,6 +15,7 @@ use regex::Regex;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
+use std::net::TcpListener;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::{Command, Output};
@@ -53,7 +54,7 @@ fn the_dashboard_names_metrics_and_labels_that_there_are() {
 fn help_is_short_and_grouped_and_a_command_shows_its_own_flags() -> Result<()> {
     let oxigress = dist::oxigress()?;
     let (short, long) = (said(&run(&oxigress, &["-h"])?)?, said(&run(&oxigress, &["--help"])?)?);
-    ensure!(short.lines().count() <= 70, "{} lines: {short}", short.lines().count());
+    ensure!(short.lines().count() <= 76, "{} lines: {short}", short.lines().count());
     ensure!(short.contains("Status and Events:") && !short.contains("--election-ttl"), "{short}");
     ensure!(long.contains("--election-ttl") && long.lines().count() > 150, "{long}");
     let check = said(&run(&oxigress, &["check", "--help"])?)?;
@@ -65,12 +66,45 @@ fn help_is_short_and_grouped_and_a_command_shows_its_own_flags() -> Result<()> {
 }
 
 #[test]
+fn why_a_start_fails_is_the_last_line() {
+    pass("refused-start", |directory| {
+        let manifests = directory.join("manifests");
+        fs::create_dir(&manifests)?;
+        let taken = TcpListener::bind("[::]:0")?;
+        let taken_port = taken.local_addr()?.port();
+        let mut command = Command::new(dist::oxigress()?);
+        command.arg(format!("--manifests={}", manifests.display()));
+        command.arg(format!("--runtime-dir={}", directory.join("run").display()));
+        for flag in ["--http-port", "--https-port", "--status-port"] {
+            command.arg(format!("{flag}={}", free_port()?));
+        }
+        let output = command.arg(format!("--healthz-port={taken_port}")).output()?;
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        ensure!(output.status.code() == Some(1), "{}: {errors}", output.status);
+        let last = errors.lines().last().unwrap_or_default();
+        let cause = format!(
+            "role controller failed to start: cannot listen on --healthz-port {taken_port}: Address already in use"
+        );
+        ensure!(last.contains(&cause) && last.ends_with("free it or choose another"), "{errors}");
+        Ok(())
+    });
+}
+
+#[test]
 fn errors_of_the_command_line_have_no_time_and_say_what_to_do() -> Result<()> {
     let oxigress = dist::oxigress()?;
-    let lines: [(&[&str], &str); 5] = [
+    let lines: [(&[&str], &str); 7] = [
         (&["--manifests=a", "--kubeconfig=b"], "leave out --kubeconfig"),
-        (&["check", "/none/such"], "/none/such"),
-        (&["backends", "--runtime-dir=/none/such"], "--runtime-dir"),
+        (
+            &["check", "/none/such"],
+            "cannot read /none/such: No such file or directory (os error 2): name",
+        ),
+        (&["explain", "--folder=/none/such", "http://a.test/"], "cannot read /none/such: "),
+        (&["explain", "a.test"], "it begins with http:// or https://"),
+        (
+            &["backends", "--runtime-dir=/none/such"],
+            "cannot connect to nginx at /none/such/configuration.sock: No such file or directory (os error 2): check",
+        ),
         (&["check", "--cluster", "--kubeconfig=/none/such"], "name a kubeconfig that can be read"),
         (&["controller", "--apiserver-host=://"], "write a URL"),
     ];

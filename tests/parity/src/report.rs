@@ -111,7 +111,7 @@ impl Report {
         }
         for name in self.failed.keys() {
             let _ =
-                writeln!(out, "| the block \"{name}\", which one of both did not take up | 1 |");
+                writeln!(out, "| the block \"{name}\", which one of the two did not take up | 1 |");
         }
         out
     }

@@ -55,7 +55,7 @@ impl Head {
             (version, kind) => {
                 return Err(match unknown::gone(version, kind) {
                     Some(remedy) => Found::Unusable(outdated(self, remedy)),
-                    None => Found::OtherKind(other_kind(within, version, kind)),
+                    None => Found::OtherKind(kind.into(), other_kind(within, version, kind)),
                 });
             }
         })

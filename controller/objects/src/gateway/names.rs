@@ -1,8 +1,8 @@
 //! The objects that objects of the Gateway API name.
 
 use super::{
-    GROUP, HttpBackendRef, HttpRouteRule, HttpRouteSpec, ListenerSetSpec, ObjectName, ParentRef,
-    TRUST_GROUP,
+    BackendRef, GROUP, HttpBackendRef, HttpRouteRule, HttpRouteSpec, ListenerSetSpec, ObjectName,
+    ParentRef, TRUST_GROUP,
 };
 use crate::{Key, Kind, ObjectRef};
 
@@ -31,6 +31,14 @@ impl ObjectName {
 
     fn is_core(&self) -> bool {
         self.group.as_deref().unwrap_or_default().is_empty()
+    }
+}
+
+impl<F> BackendRef<F> {
+    /// Whether it names a Service, which is what is meant without a kind.
+    pub fn is_service(&self) -> bool {
+        self.group.as_deref().unwrap_or_default().is_empty()
+            && self.kind.as_deref().is_none_or(|kind| kind == "Service")
     }
 }
 

@@ -96,7 +96,7 @@ impl<'a> Reading<'a> {
                 (ProblemKind::Unusable, format!("{message}; {}", until_mended(is_known)))
             }
             Found::Unusable(message) => (ProblemKind::Unusable, message),
-            Found::OtherKind(message) => (ProblemKind::OtherKind, message),
+            Found::OtherKind(kind, message) => (ProblemKind::OtherKind(kind), message),
             Found::UnknownField(id, message) => (ProblemKind::UnknownField(id), message),
         };
         self.problem(at, kind, message);

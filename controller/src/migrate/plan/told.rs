@@ -53,7 +53,7 @@ impl Plan<'_, '_> {
         let (count, total) = (1 + lost.count(), said.aliases.len());
         let host = all.first().filter(|_| settled.is_empty()).unwrap_or(first);
         let why = self.hosts.why_unsettled(host, said.key);
-        let what = format!("{count} of {total} hosts are no aliases, such as {first}: {why}");
+        let what = format!("{count} of {total} hosts left out as aliases, such as {first}: {why}");
         notes.lost(said.key, format!("annotation server-alias: {what}"));
     }
 

@@ -184,8 +184,7 @@ mod tests {
     use super::*;
 
     fn route(holds: bool, reason: &'static str) -> Wanted {
-        let conditions =
-            vec![Condition { name: "Accepted", holds, reason, message: String::new() }];
+        let conditions = vec![Condition { holds, ..Condition::yes("Accepted", reason) }];
         let parent = ParentRef { name: "web".into(), port: Some(80), ..ParentRef::default() };
         let parents = vec![ParentStatus { parent, conditions }];
         Wanted { generation: 7, content: Content::Route { controller: "us".into(), parents } }

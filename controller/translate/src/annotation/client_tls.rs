@@ -53,7 +53,7 @@ fn client(
         let name = all.into_iter().find(|name| reader.has(name))?;
         // The reference checks the subject also without the Secret, and nobody has one.
         if name == "auth-tls-match-cn" {
-            reader.close(name, "there is no auth-tls-secret to check against", "add it");
+            reader.close_hosts(name, "there is no auth-tls-secret to check against", "add it");
             return Some(Err(()));
         }
         reader.warn(name, "has no effect without auth-tls-secret");
@@ -62,7 +62,7 @@ fn client(
     let (authorities, revoked) = match authorities(reader, text) {
         Ok(found) => found,
         Err(why) => {
-            reader.close(secret, &why, "create or correct it");
+            reader.close_hosts(secret, &why, "create or correct it");
             return Some(Err(()));
         }
     };
@@ -103,11 +103,15 @@ fn subject(reader: &mut Reader<'_>, compiler: &mut Compiler<'_>) -> Option<Heade
     let subject = HeaderValue::parse(text).ok().filter(|_| text.starts_with("CN="));
     if subject.is_none() {
         let why = format!("{:?} is not CN= and a regular expression", shorten(text));
-        reader.close(name, &why, "correct it");
+        reader.close_hosts(name, &why, "correct it");
         return None;
     }
     if let Err(why) = compiler.value(Searched::Subject, text) {
-        reader.close(name, &format!("{:?} is not served: {why}", shorten(text)), "correct it");
+        reader.close_hosts(
+            name,
+            &format!("{:?} is not served: {why}", shorten(text)),
+            "correct it",
+        );
         return None;
     }
     subject

@@ -192,7 +192,17 @@ impl<'a> Reader<'a> {
 
     /// Says that a setting that protects cannot be honoured.
     pub fn close(&mut self, name: &str, why: &str, remedy: &str) {
-        let message = format!("annotation {name}: {why}, so its locations answer 503: {remedy}");
+        self.close_with(name, why, "its locations answer 503", remedy);
+    }
+
+    /// The same of a setting that protects whole hosts: client certificates are asked for before a location is known.
+    pub fn close_hosts(&mut self, name: &str, why: &str, remedy: &str) {
+        let effect = "its hosts answer 403, and its locations 503 on hosts whose settings are another Ingress's";
+        self.close_with(name, why, effect, remedy);
+    }
+
+    fn close_with(&mut self, name: &str, why: &str, effect: &str, remedy: &str) {
+        let message = format!("annotation {name}: {why}, so {effect}: {remedy}");
         self.notes.push(Note { cause: self.behind(name), ..Note::rejected(message) });
         self.closing.push(name.to_owned());
     }

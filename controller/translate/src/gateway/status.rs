@@ -96,7 +96,8 @@ pub fn notes(content: &Content) -> Vec<Note> {
         let notes = bad.map(|condition| {
             let Condition { name, reason, message, .. } = condition;
             let not = if condition.holds { "" } else { "not " };
-            Note::rejected(format!("{place}{not}{name}, {reason}: {message}"))
+            let message = format!("{place}{not}{name}, {reason}: {message}");
+            Note { cause: condition.cause.clone(), ..Note::rejected(message) }
         });
         notes.collect::<Vec<_>>()
     };

@@ -225,7 +225,7 @@ impl<'a> Merge<'a> {
         let left_out = aliases.len() - aliases::served(source, &self.view.owner).len();
         if left_out > 0 {
             let message = format!(
-                "annotation server-alias: {left_out} of {} hosts are not served, since each has all paths of {source} and all \
+                "annotation server-alias: {left_out} of {} hosts left out, since each has all paths of {source} and all \
                  together have at most {MAX_COPIED_RULES}: name fewer hosts or paths",
                 aliases.len()
             );

@@ -156,11 +156,11 @@ fn a_namespace_that_changes_much_waits_and_others_do_not() {
     assert!(!bench.see(&id("a", "two"), one(dear(1)), 0));
     assert!(bench.see(&id("a", "plain"), one(Ingress::default()), 0));
     assert_eq!(bench.pace.waiting(), 2);
-    let news = [(first.clone(), true), (id("a", "two"), true)];
-    assert_eq!(bench.pace.take_news(), news.into());
+    let news = bench.pace.take_news();
+    let due_in = bench.pace.due_at().unwrap().duration_since(bench.start);
+    assert_eq!(news, [(first.clone(), Some(due_in)), (id("a", "two"), Some(due_in))].into());
     assert!(bench.pace.take_news().is_empty());
     assert!(bench.due(0).is_empty());
-    let due_in = bench.pace.due_at().unwrap().duration_since(bench.start);
     assert!(due_in > Duration::ZERO && due_in < Duration::from_secs(5), "{due_in:?}");
     // The latest form counts, and whoever came first is first.
     assert!(!bench.see(&first, one(dear(99)), 0));
@@ -169,7 +169,7 @@ fn a_namespace_that_changes_much_waits_and_others_do_not() {
     assert!(bench.world.ingresses[&first.key].rules[0].paths[0].path.starts_with("/99/"));
     assert_eq!((bench.pace.waiting(), bench.pace.delayed()), (0, 2));
     assert_eq!(bench.pace.due_at(), None);
-    let news = [(first, false), (id("a", "two"), false)];
+    let news = [(first, None), (id("a", "two"), None)];
     assert_eq!(bench.pace.take_news(), news.into());
 }
 
@@ -255,7 +255,7 @@ fn a_removal_and_what_costs_nothing_never_wait_and_take_what_waits_with_them() {
         }
         assert_eq!((bench.pace.waiting(), bench.pace.take_news().len()), (1, 1));
         assert!(bench.see(&first, nothing, 0));
-        assert_eq!(bench.pace.take_news(), [(first.clone(), false)].into());
+        assert_eq!(bench.pace.take_news(), [(first.clone(), None)].into());
         assert!(bench.pace.due_at().is_none() && bench.due(600).is_empty());
     }
     // What cannot be paid before is not even asked about before.

@@ -9,6 +9,7 @@ use crate::backend_ref::{self, BackendRef};
 use crate::gateway::{self, RouteBackend};
 use crate::notes::Part;
 use crate::pace::price::endpoints;
+use oxigress_core::model::policy::AuthHost;
 use oxigress_core::model::{Backend, BackendId, EndpointSet};
 use oxigress_core::wire::native::Patch;
 use oxigress_objects::external_name::DnsName;
@@ -79,12 +80,39 @@ impl Translator {
         let notes: Vec<_> = users
             .into_iter()
             .flat_map(|object| {
-                resolved.notes.iter().map(move |note| (object.clone(), note.clone()))
+                let effect =
+                    self.effect_of_url(&object, &id, resolved.endpoints.as_slice().is_empty());
+                resolved.notes.iter().map(move |note| {
+                    let message = format!("{effect}, since {}", note.message);
+                    (object.clone(), Note { message, ..note.clone() })
+                })
             })
             .collect();
         self.notes.set(Part::Backend(id.clone()), notes);
         self.put_external_name(&id, resolved.name);
         self.put_backend(&id, Some((Backend::default(), resolved.endpoints)));
+    }
+
+    /// Where an object names a URL, and what becomes of requests if it has no endpoint, or lacks one of them.
+    fn effect_of_url(&self, object: &ObjectRef, id: &BackendId, is_empty: bool) -> String {
+        let policies = self.claims.get(&object.key).map(|claims| claims.annotated());
+        let policies = policies.filter(|_| object.kind == Kind::Ingress);
+        let is_named = |to: Option<&AuthHost>| to.and_then(AuthHost::known_backend) == Some(id);
+        let is_auth = policies.is_some_and(|policies| {
+            let access = policies.access.as_ref().and_then(|access| access.external.as_ref());
+            is_named(access.map(|external| &external.to))
+        });
+        let is_mirror = policies
+            .is_some_and(|policies| is_named(policies.mirror.as_ref().map(|mirror| &mirror.to)));
+        let (place, lost) = match (is_auth, is_mirror) {
+            (true, false) => ("annotation auth-url", "requests get 500"),
+            (false, true) => ("annotation mirror-target", "nothing is copied"),
+            _ => ("auth-url or mirror-target", "requests get 500, and nothing is copied"),
+        };
+        match is_empty {
+            true => format!("{place}: {lost}"),
+            false => format!("{place}: one of its addresses is not used"),
+        }
     }
 
     /// The Ingresses and routes whose policies name a URL.

@@ -2,13 +2,16 @@
 
 use crate::Translator;
 use crate::notes::Part;
+use crate::pace::WaitingNews;
 use crate::patterns::budget;
 use oxigress_core::model::{BackendId, HostPattern, ListenerHost, Rule, SessionPlace, StreamPort};
 use oxigress_core::record;
 use oxigress_core::record::table::RecordRef;
+use oxigress_core::text::count;
 use oxigress_objects::verdict::{Note, VerdictChanges};
 use oxigress_objects::{Key, Kind, ObjectRef};
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 /// A record that nginx does not get, or the rules in it that are another namespace's than the host's owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,9 +63,9 @@ impl Translator {
     }
 
     /// Says of each object whether its change waits.
-    pub fn set_waiting(&mut self, news: BTreeMap<ObjectRef, bool>) -> VerdictChanges {
-        for (object, waits) in news {
-            let note = waits.then(|| (object.clone(), Note::warning(waiting_message())));
+    pub fn set_waiting(&mut self, news: WaitingNews) -> VerdictChanges {
+        for (object, wait) in news {
+            let note = wait.map(|wait| (object.clone(), Note::warning(waiting_message(wait))));
             self.notes.set(Part::Waiting(object), note);
         }
         self.notes.take_changes()
@@ -176,12 +179,13 @@ fn service_of(id: &str) -> Option<Key> {
 }
 
 /// Says of an object that its change waits for its namespace's share of the controller's time ([`crate::pace`]).
-fn waiting_message() -> String {
+fn waiting_message(wait: Duration) -> String {
     format!(
         "its last change is not served yet: changes of this namespace needed more than {} ms of the controller's time in a \
-         minute, the limit per namespace; it is applied automatically: change less often, or use fewer regular \
-         expressions, certificates or Ingresses that name the same object",
-        budget::OF_NAMESPACE / 1_000_000
+         minute, the limit per namespace; it is applied automatically, in {} at the earliest: change less often, or use \
+         fewer regular expressions, certificates or Ingresses that name the same object",
+        budget::OF_NAMESPACE / 1_000_000,
+        count(usize::try_from(wait.as_millis().div_ceil(1_000)).unwrap_or(usize::MAX), "second")
     )
 }
 

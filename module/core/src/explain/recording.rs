@@ -7,6 +7,7 @@ use crate::model::policy::{Access, ClientCertificates, Limits, Policies, VerifyC
 use crate::patterns::Patterns;
 use crate::record::{MatchResult, MatchedRule, ServerView};
 use crate::router::ServerMatch;
+use crate::text::count;
 use serde_json::Value;
 
 /// Most rules that are told of one server.
@@ -114,10 +115,10 @@ impl Trace for Recording<'_> {
 
 fn access_conditions(access: &Access, told: &mut Vec<String>) {
     if let Some(allow) = &access.allow {
-        told.push(format!("a client address in one of {} networks", allow.len()));
+        told.push(format!("a client address in {}", networks(allow.len())));
     }
     if !access.deny.is_empty() {
-        told.push(format!("a client address in none of {} networks", access.deny.len()));
+        told.push(format!("no client address in {}", networks(access.deny.len())));
     }
     if let Some(basic) = &access.basic {
         told.push(format!("a name and a password for {:?}", basic.realm));
@@ -130,13 +131,24 @@ fn access_conditions(access: &Access, told: &mut Vec<String>) {
     }
 }
 
+fn networks(number: usize) -> String {
+    match number {
+        1 => "a network".into(),
+        number => format!("one of {number} networks"),
+    }
+}
+
+fn requests(number: impl TryInto<usize>) -> String {
+    count(number.try_into().unwrap_or(usize::MAX), "request")
+}
+
 fn limit_conditions(limits: &Limits, told: &mut Vec<String>) {
     let rates = [(limits.per_second, "second"), (limits.per_minute, "minute")];
     for (limit, unit) in rates {
         let Some(limit) = limit else { continue };
-        told.push(format!("at most {} requests per {unit} and client", limit.requests));
+        told.push(format!("at most {} per {unit} and client", requests(limit.requests)));
     }
     if let Some(limit) = limits.connections {
-        told.push(format!("at most {} concurrent requests per client", limit.requests));
+        told.push(format!("at most {} at once per client", requests(limit.requests)));
     }
 }

@@ -34,7 +34,10 @@ where
         }
         0 => super::status(502, "every endpoint is ejected after failures"),
         count => ExplainedAnswer {
-            why: format!("one of {count} endpoints answers"),
+            why: match count {
+                1 => "its one endpoint answers".into(),
+                count => format!("one of {count} endpoints answers"),
+            },
             ..ExplainedAnswer::default()
         },
     };
@@ -79,7 +82,7 @@ fn endpoints(set: EndpointsView<'_>, counted: impl Fn(usize) -> Counted) -> Vec<
         let is_failing = set.ejection().is_some() && ejected_ms > 0;
         let (eligible, why) = match () {
             () if is_full(set, count) => {
-                (false, Some(format!("busy: it has {in_flight} requests, its limit")))
+                (false, Some(format!("busy: it has {}, its limit", counted_requests(in_flight))))
             }
             () if set.is_draining() && endpoint.is_draining() => {
                 (false, Some("draining: used only if the others failed".into()))
@@ -99,6 +102,10 @@ fn endpoints(set: EndpointsView<'_>, counted: impl Fn(usize) -> Counted) -> Vec<
         Endpoint { address, weight: endpoint.weight(), eligible, why }
     });
     told.collect()
+}
+
+fn counted_requests(number: u32) -> String {
+    crate::text::count(number as usize, "request")
 }
 
 fn is_full(set: EndpointsView<'_>, counted: Counted) -> bool {

@@ -10,7 +10,9 @@ use super::identity::from;
 use crate::gateway::Built;
 use crate::gateway::listeners::state::{Gateways, Home, ListenerState};
 use crate::gateway::routes::target::is_granted;
-use crate::gateway::routes::tls_policy::{Authorities, authorities_in, not_authorities};
+use crate::gateway::routes::tls_policy::{
+    Authorities, Refusal, absent, authorities_in, not_authorities,
+};
 use oxigress_core::model::policy::{ClientCertificates, TlsPolicy, VerifyClient};
 use oxigress_core::model::{Bundle, HostPattern};
 use oxigress_objects::gateway::{FrontendValidation, Gateway, GatewayObjects, GatewaySpec};
@@ -22,12 +24,6 @@ use std::num::NonZeroU16;
 
 /// Most certificates between a client's and its authority's.
 const DEPTH: u32 = 5;
-
-/// Why a listener is closed.
-struct Refusal {
-    accepted: Condition,
-    resolved: Option<Condition>,
-}
 
 /// The ConfigMaps and ClusterTrustBundles that a Gateway names for its clients' authorities, and may.
 pub fn authorities_of<'g>(
@@ -140,8 +136,10 @@ fn read(
         let message = format!("{field}: no ReferenceGrant in namespace {namespace} allows it");
         return Err(refuse("RefNotPermitted", message));
     }
-    let (id, bundle) = authorities_in(world, &source, known)
-        .map_err(|why| refuse("InvalidCACertificateRef", format!("{field}: {source} {why}")))?;
+    let (id, bundle) = authorities_in(world, &source, known).map_err(|why| {
+        let refusal = refuse("InvalidCACertificateRef", format!("{field}: {source} {why}"));
+        refusal.because_of(absent(world, source.clone()))
+    })?;
     let client = ClientCertificates {
         authorities: id,
         revoked: None,

@@ -59,14 +59,17 @@ fn read(world: &World, key: &Key, name: &ObjectName) -> Result<Arc<Pair>, Condit
         let message = format!("{} is no Secret", name.name);
         return Err(refuse("InvalidClientCertificateRef", message));
     }
-    pair_of(world, from(key), &name.key(&key.namespace))
-        .map_err(|bad| refuse(bad.reason("InvalidClientCertificateRef"), bad.why))
+    pair_of(world, from(key), &name.key(&key.namespace)).map_err(|bad| {
+        refuse(bad.reason("InvalidClientCertificateRef"), bad.why).because_of(bad.absent)
+    })
 }
 
 /// Why a Secret cannot be shown.
 pub struct BadSecret {
     is_forbidden: bool,
     pub why: String,
+    /// The Secret, if there is none.
+    pub absent: Option<ObjectRef>,
 }
 
 impl BadSecret {
@@ -84,11 +87,14 @@ pub fn pair_of(
 ) -> Result<Arc<Pair>, BadSecret> {
     if !is_granted(&world.gateway_api, from, ("", "Secret"), secret) {
         let why = format!("no ReferenceGrant in namespace {} allows it", secret.namespace);
-        return Err(BadSecret { is_forbidden: true, why });
+        return Err(BadSecret { is_forbidden: true, why, absent: None });
     }
-    let invalid = |why| BadSecret { is_forbidden: false, why };
+    let invalid = |why| BadSecret { is_forbidden: false, why, absent: None };
     let history = world.secrets.get(secret);
-    let history = history.ok_or_else(|| invalid(format!("Secret {secret} does not exist")))?;
+    let history = history.ok_or_else(|| BadSecret {
+        absent: Some(ObjectRef::new(Kind::Secret, secret.clone())),
+        ..invalid(format!("Secret {secret} does not exist"))
+    })?;
     let pair = history.last_good.clone();
     pair.ok_or_else(|| invalid(format!("Secret {secret} has no pair of certificate and key")))
 }

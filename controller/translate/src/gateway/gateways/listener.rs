@@ -164,8 +164,9 @@ fn certificate_of(
         return Err(invalid(format!("tls.certificateRefs: {} is no Secret", name.name)));
     }
     let secret = name.key(&home.key.namespace);
-    identity::pair_of(world, from(home), &secret)
-        .map_err(|bad| refuse(bad.reason("InvalidCertificateRef"), bad.why))?;
+    identity::pair_of(world, from(home), &secret).map_err(|bad| {
+        refuse(bad.reason("InvalidCertificateRef"), bad.why).because_of(bad.absent)
+    })?;
     CertificateId::parse(secret.to_string()).map_err(|why| invalid(why.to_string()))
 }
 
@@ -184,7 +185,10 @@ pub fn listener_status(listener: &ListenerState<'_>) -> ListenerStatus {
         }
         (None, true) if listener.is_pending => pending(),
         (None, true) => programmed(),
-        (None, false) => Condition::no("Programmed", "Invalid", "the listener is not valid"),
+        (None, false) => {
+            let cause = listener.unresolved.as_ref().and_then(|why| why.cause.clone());
+            Condition::no("Programmed", "Invalid", "the listener is not valid").because_of(cause)
+        }
     };
     let none = Condition::no("Conflicted", "NoConflicts", "");
     ListenerStatus {

@@ -174,7 +174,7 @@ impl Standing {
             "a listener of the Gateway or of an older ListenerSet has port {} {what}: use another one",
             listener.spec.port
         );
-        Some(Condition { name: "Conflicted", holds: true, reason, message })
+        Some(Condition { message, ..Condition::yes("Conflicted", reason) })
     }
 }
 

@@ -54,7 +54,7 @@ pub fn find_conflicts(options: &Options, listeners: &mut [ListenerState<'_>]) {
             if let (Some(reason), Some(own)) = (reason, listeners.get_mut(*index)) {
                 let number = own.spec.port;
                 let message = format!("another listener of the Gateway has port {number} too");
-                own.conflict = Some(Condition { name: "Conflicted", holds: true, reason, message });
+                own.conflict = Some(Condition { message, ..Condition::yes("Conflicted", reason) });
             }
         }
     }

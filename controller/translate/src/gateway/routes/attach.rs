@@ -216,10 +216,8 @@ pub fn put_status(
             (None, Some(invalid)) => {
                 conditions.push(status::accepted());
                 conditions.push(Condition {
-                    name: "PartiallyInvalid",
-                    holds: true,
-                    reason: "UnsupportedValue",
                     message: format!("Dropped Rule: {invalid}"),
+                    ..Condition::yes("PartiallyInvalid", "UnsupportedValue")
                 });
             }
             (None, None) => conditions.push(status::accepted()),

@@ -18,6 +18,7 @@ use crate::relation::Relation;
 use oxigress_core::model::policy::Policies;
 use oxigress_core::model::{BackendId, Bundle, BundleId};
 use oxigress_objects::gateway::{Objects, Policy, Route};
+use oxigress_objects::gateway_status::Condition;
 use oxigress_objects::secret;
 use oxigress_objects::service::Service;
 use oxigress_objects::verdict::{Note, Severity};
@@ -27,6 +28,8 @@ use oxigress_validate::record;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+/// The condition of a route whose rules name Policies.
+pub const APPLIED: &str = "PoliciesApplied";
 /// The prefix under which the fields are read.
 const PREFIX: &str = "oxigress.io";
 /// So many things of a Policy are told in the status of a route.
@@ -44,7 +47,7 @@ pub struct PolicyContent {
     /// Something that protects cannot be honoured.
     pub is_closed: bool,
     /// What is not honoured, for the status of routes.
-    pub trouble: Option<String>,
+    pub trouble: Option<Condition>,
     /// How many bytes a rule takes over.
     pub bytes: usize,
     notes: Vec<Note>,
@@ -316,9 +319,7 @@ fn read(
         let message = format!("spec: {}, so rules that name the Policy answer 503", fault.error);
         notes.push(Note::rejected(message));
     }
-    let told = notes.iter().filter(|note| note.severity != Severity::Note);
-    let told: Vec<_> = told.take(MAX_TOLD).map(|note| note.message.as_str()).collect();
-    let trouble = (!told.is_empty()).then(|| format!("Policy {key}: {}", told.join("; ")));
+    let trouble = trouble(key, &notes);
     let content = PolicyContent {
         bytes: serde_json::to_vec(&policies).map_or(0, |json| json.len()),
         policies,
@@ -330,6 +331,16 @@ fn read(
         bundles,
     };
     (content, referred)
+}
+
+/// What routes say of a Policy. An object that is missing is its cause if nothing else is wrong.
+fn trouble(key: &Key, notes: &[Note]) -> Option<Condition> {
+    let told: Vec<_> = notes.iter().filter(|note| note.severity != Severity::Note).collect();
+    let first = told.first()?;
+    let cause = first.cause.clone().filter(|_| told.iter().all(|note| note.cause.is_some()));
+    let messages: Vec<_> = told.iter().take(MAX_TOLD).map(|note| note.message.as_str()).collect();
+    let message = format!("Policy {key}: {}", messages.join("; "));
+    Some(Condition::no(APPLIED, "InvalidFields", message).because_of(cause))
 }
 
 /// What is read of the fields, and what is said of the others.

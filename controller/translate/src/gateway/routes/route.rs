@@ -7,7 +7,7 @@ pub use matching::{Asked, asked};
 
 use super::charge::Charge;
 use super::filter::{self, Refusal};
-use super::policies::{Named, PolicyContent};
+use super::policies::{APPLIED, Named, PolicyContent};
 use super::target::{self, Common, Resolved, Spoken, ToEndpoints};
 use super::tls_policy::TlsPolicies;
 use crate::annotation::balancing::Balancing;
@@ -67,7 +67,7 @@ pub struct CompiledRoute {
     /// The Policies that its rules name.
     pub policies: Named,
     /// What the Policies say and cannot be honoured.
-    pub trouble: Option<String>,
+    pub trouble: Option<Condition>,
     /// The Services that were looked at.
     pub services: BTreeMap<Key, Option<Arc<Service>>>,
     /// What the endpoints of the ports of Services are spoken to with, which it leads requests to.
@@ -85,11 +85,8 @@ impl CompiledRoute {
     /// Whether its Policies are carried out as they are written; `None`: it has none.
     pub fn applied(&self) -> Option<Condition> {
         self.policies.values().flatten().next()?;
-        let name = "PoliciesApplied";
-        Some(match &self.trouble {
-            None => Condition::yes(name, "Applied"),
-            Some(trouble) => Condition::no(name, "InvalidFields", trouble.clone()),
-        })
+        let trouble = self.trouble.clone();
+        Some(trouble.unwrap_or_else(|| Condition::yes(APPLIED, "Applied")))
     }
 
     /// Whether sessions of a backend stay with their endpoints.

@@ -54,10 +54,9 @@ pub fn resolve(
     looked_at: &mut BTreeMap<Key, Option<Arc<Service>>>,
 ) -> Result<Resolved, Condition> {
     let refuse = |reason, message: String| Err(Condition::no("ResolvedRefs", reason, message));
-    let group = reference.group.as_deref().unwrap_or_default();
     let kind = reference.kind.as_deref().unwrap_or("Service");
     let name = &reference.name;
-    if (group, kind) != ("", "Service") {
+    if !reference.is_service() {
         return refuse("InvalidKind", format!("backendRefs: {kind} {name} is no Service"));
     }
     let namespace = reference.namespace.as_deref().unwrap_or(&route.key.namespace);
@@ -72,7 +71,9 @@ pub fn resolve(
     let known = world.services.get(&service);
     looked_at.insert(service.clone(), known.cloned());
     let Some(known) = known else {
-        return refuse("BackendNotFound", format!("Service {service} does not exist"));
+        let absent = ObjectRef::new(Kind::Service, service.clone());
+        let missing = refuse("BackendNotFound", format!("Service {service} does not exist"));
+        return missing.map_err(|why| why.because_of(absent));
     };
     let number = reference.port.and_then(|port| u16::try_from(port).ok()).filter(|port| *port != 0);
     let Some(number) = number else {

@@ -80,10 +80,20 @@ pub fn count_certificates(pem: &str) -> u64 {
     pem.matches("-----BEGIN ").count() as u64
 }
 
-/// Why a policy cannot be honoured.
-struct Refusal {
-    accepted: Condition,
-    resolved: Option<Condition>,
+/// Why authorities cannot be used: the policy is not honoured, or the listener is closed.
+pub struct Refusal {
+    /// Whether the object is accepted.
+    pub accepted: Condition,
+    /// Whether what it names can be used.
+    pub resolved: Option<Condition>,
+}
+
+impl Refusal {
+    /// The same, because this object is not there.
+    pub fn because_of(self: Box<Self>, cause: Option<ObjectRef>) -> Box<Self> {
+        let resolved = self.resolved.map(|why| why.because_of(cause.clone()));
+        Box::new(Refusal { accepted: self.accepted.because_of(cause), resolved })
+    }
 }
 
 /// A policy.
@@ -208,8 +218,10 @@ impl<'w> TlsPolicies<'w> {
                 _ => invalid(format!("{field}: one of them is served alone: join them")),
             });
         };
-        let bad =
-            |why: String| refused("InvalidCACertificateRef", format!("{field}: {source} {why}"));
+        let bad = |why: String| {
+            let refusal = refused("InvalidCACertificateRef", format!("{field}: {source} {why}"));
+            refusal.because_of(absent(world, source.clone()))
+        };
         let (id, bundle) = authorities_in(world, &source, (old, known)).map_err(bad)?;
         self.bundles.insert(id.clone(), bundle);
         Ok(Arc::new(UpstreamTls {
@@ -326,6 +338,11 @@ pub fn authorities_in(
     named.map_err(|why| format!("has no certificates: {why}"))
 }
 
+/// The object, if it is not there.
+pub fn absent(world: &World, id: ObjectRef) -> Option<ObjectRef> {
+    (!world.has(&id)).then_some(id)
+}
+
 /// What is said of a reference to an object of another kind than those that authorities stand in.
 pub fn not_authorities(field: &str, name: &gateway::ObjectName) -> String {
     let kind = name.kind.as_deref().unwrap_or_default();
@@ -340,7 +357,7 @@ fn conditions_of(state: &State<'_>) -> Vec<Condition> {
     };
     let accepted = match state.is_conflicted {
         true => {
-            let message = "an older BackendTLSPolicy has the same target: remove one of both";
+            let message = "an older BackendTLSPolicy has the same target: remove one of the two";
             Condition::no("Accepted", "Conflicted", message)
         }
         false => accepted,

@@ -435,7 +435,7 @@ fn say(
         return;
     }
     let message = format!(
-        "port {port}, host {}, path {path} is served by {}, which is older or first by name: remove one of both",
+        "port {port}, host {}, path {path} is served by {}, which is older or first by name: remove one of the two",
         at.host,
         rank::object(&winner.age)
     );

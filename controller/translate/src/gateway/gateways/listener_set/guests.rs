@@ -46,7 +46,7 @@ pub fn apply(left: &Arc<Left>, gateway: &Key, listener: &mut ListenerState<'_>) 
         listener.host
     );
     let reason = "HostnameConflict";
-    listener.conflict = Some(Condition { name: "Conflicted", holds: true, reason, message });
+    listener.conflict = Some(Condition { message, ..Condition::yes("Conflicted", reason) });
 }
 
 /// What there is to say to sets whose listeners stand and leave hosts.

@@ -4,9 +4,9 @@ use super::{PolicyContent, RouteReader, Target};
 use crate::annotation::balancing::Balancing;
 use crate::backend_ref::BackendRef;
 use oxigress_core::model::BackendId;
-use oxigress_objects::Key;
 use oxigress_objects::gateway::HttpRouteRule;
 use oxigress_objects::gateway_status::Condition;
+use oxigress_objects::{Key, Kind, ObjectRef};
 use std::sync::Arc;
 
 impl RouteReader<'_, '_> {
@@ -24,7 +24,10 @@ impl RouteReader<'_, '_> {
         }
         let key = Key::new(&self.id.key.namespace, name);
         let Some(content) = self.compiled.policies.get(&key).cloned().flatten() else {
-            return refuse("BackendNotFound", format!("filters: Policy {key} does not exist"));
+            let absent = ObjectRef::new(Kind::Policy, key.clone());
+            let missing =
+                refuse("BackendNotFound", format!("filters: Policy {key} does not exist"));
+            return missing.map_err(|why| why.because_of(absent));
         };
         if let Some(trouble) = &content.trouble {
             self.compiled.trouble.get_or_insert_with(|| trouble.clone());
