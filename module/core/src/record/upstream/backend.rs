@@ -16,9 +16,9 @@ pub use decode::decode_backend;
 pub use encode::encode_backend;
 pub use view::{BackendView, SplitView};
 
-use super::definition::Record;
 use super::framed::Thresholds;
 use crate::model::{Algorithm, Backend, BackendId};
+use crate::record::definition::Record;
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -89,7 +89,7 @@ const ALGORITHMS: [Algorithm; 4] =
     [Algorithm::RoundRobin, Algorithm::LeastConn, Algorithm::Ewma, Algorithm::P2c];
 
 fn put_text(value: &mut Vec<u8>, text: &str) {
-    value.extend(super::length(text.len()).to_le_bytes());
+    value.extend(crate::record::length(text.len()).to_le_bytes());
     value.extend(text.as_bytes());
 }
 

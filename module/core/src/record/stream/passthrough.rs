@@ -1,7 +1,7 @@
 //! TLS connections that are passed through by their server name.
 
-use super::definition::Record;
 use crate::model::{BackendId, HostPattern};
+use crate::record::definition::Record;
 
 /// The kind of record that holds the id of the backend to which the TLS connections of a server name are passed through,
 /// without being decrypted.

@@ -3,7 +3,7 @@
 use super::{Choice, Entry, Header, KeyEntry, flag};
 use crate::balancer::{cookie, ring};
 use crate::model::{Backend, Ejection, Endpoint, EndpointSet};
-use crate::record::framed::Thresholds;
+use crate::record::upstream::framed::Thresholds;
 use crate::record::{flag_if, length};
 use std::net::{IpAddr, SocketAddr};
 use zerocopy::IntoBytes;

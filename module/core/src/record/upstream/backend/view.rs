@@ -3,7 +3,7 @@
 use super::affinity::AffinityView;
 use super::{ALGORITHMS, Header, RecordReader, Section, flag};
 use crate::model::{Algorithm, Ejection};
-use crate::record::framed::{Framed, Head};
+use crate::record::upstream::framed::{Framed, Head};
 use zerocopy::transmute_ref;
 
 /// The record of a backend, as [`encode_backend`](super::encode_backend) wrote it. Damaged bytes are a backend without

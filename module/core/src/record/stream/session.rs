@@ -3,9 +3,9 @@
 //! Shape:   flags; then each target: its weight, the lengths of the ids of its backend and its policies, both ids. No id of a
 //!          backend: the share is closed.
 
-use super::definition::Record;
-use super::flag_if;
 use crate::model::{SessionPlace, SessionRoute, SessionTarget, SessionWay};
+use crate::record::definition::Record;
+use crate::record::flag_if;
 
 const DECRYPTS: u8 = 1;
 const IS_HTTP: u8 = 2;

@@ -2,10 +2,9 @@
 //!
 //! Layout: the length of the chain (`u32`), the chain, the key; both PEM.
 
-use super::definition::Record;
-use super::definition::{Checks, Fault};
-use super::length;
 use crate::model::{Certificate, CertificateId};
+use crate::record::definition::{Checks, Fault, Record};
+use crate::record::length;
 use zerocopy::FromBytes;
 use zerocopy::little_endian::U32;
 

@@ -1,7 +1,7 @@
 //! The ports of stream listeners and their backends.
 
-use super::definition::Record;
 use crate::model::{BackendId, StreamPort};
+use crate::record::definition::Record;
 
 /// The kind of record that holds the id of the backend of a stream listener's port.
 pub enum Ports {}

@@ -5,14 +5,14 @@ use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// The head of a record.
-pub(super) trait Head: FromBytes + Immutable + KnownLayout + 'static {
+pub(crate) trait Head: FromBytes + Immutable + KnownLayout + 'static {
     /// The head of damaged bytes, which says nothing.
     const NONE: &'static Self;
 }
 
 /// A record's value and the head that it begins with.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Framed<'g, H: 'static> {
+pub(crate) struct Framed<'g, H: 'static> {
     pub value: &'g [u8],
     pub header: &'g H,
 }
@@ -34,7 +34,7 @@ impl<'g, H: Head> Framed<'g, H> {
 /// When a failing endpoint is ejected, as both heads have it.
 #[derive(Clone, Copy, Debug, FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned)]
 #[repr(C)]
-pub(super) struct Thresholds {
+pub(crate) struct Thresholds {
     failures: U32,
     connect_failures: U32,
     base_ms: U32,

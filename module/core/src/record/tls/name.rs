@@ -1,7 +1,7 @@
 //! The certificate of a TLS server name.
 
-use super::definition::Record;
 use crate::model::{CertificateId, HostPattern};
+use crate::record::definition::Record;
 
 /// The kind of record that holds the certificate id of a TLS server name. Such a name counts as "has a certificate" for the redirect
 /// to HTTPS even if the certificate itself is missing: then nginx's static one is used.

@@ -12,10 +12,10 @@ mod view;
 pub use encode::{encode_endpoints, endpoints_bytes};
 pub use view::{EndpointView, EndpointsView};
 
-use super::definition::Record;
 use super::framed::Thresholds;
-use super::{Change, Kind, decode_backend};
 use crate::model::{AffinityMode, Algorithm, Backend, BackendId, EndpointSet};
+use crate::record::definition::Record;
+use crate::record::{Change, Kind, decode_backend};
 use crate::wire::native::Patch;
 use std::collections::BTreeSet;
 use zerocopy::little_endian::{U16, U32};

@@ -3,7 +3,7 @@
 use super::affinity::encode_affinity;
 use super::{ALGORITHMS, Header, SECTIONS, SectionBounds, flag, put_text};
 use crate::model::{Backend, BackendId, Split};
-use crate::record::framed::Thresholds;
+use crate::record::upstream::framed::Thresholds;
 use crate::record::{flag_if, length};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U32;

@@ -2,7 +2,7 @@
 
 use super::{Choice, Entry, Header, KeyEntry, flag};
 use crate::model::{Ejection, Endpoint, EndpointSet};
-use crate::record::framed::{Framed, Head};
+use crate::record::upstream::framed::{Framed, Head};
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU16;
 use zerocopy::{FromBytes, IntoBytes, transmute_ref};

@@ -1,8 +1,7 @@
 //! Bundles: authorities or revocation lists that hosts and policies name, as PEM.
 
-use super::definition::Record;
-use super::definition::{Checks, Fault};
 use crate::model::{Bundle, BundleId};
+use crate::record::definition::{Checks, Fault, Record};
 
 /// The kind of record that holds a bundle under the digest of its text. A host or policy whose bundle has no record is
 /// closed.
