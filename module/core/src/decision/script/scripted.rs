@@ -1,11 +1,11 @@
 //! A decision about a request whose rule has a script.
 
-use super::facts::{CompiledPolicies, Facts, Generation};
 use super::moved::Moved;
-use super::script::{Carried, End, Move, Run, Uri};
-use super::trace::{Reason, Trace};
-use super::values::{Routed, RuleNames};
-use super::{Answer, Counter, Decider, Decision};
+use super::{Carried, End, Move, Run, Uri};
+use crate::decision::facts::{CompiledPolicies, Facts, Generation};
+use crate::decision::trace::{Reason, Trace};
+use crate::decision::values::{Routed, RuleNames};
+use crate::decision::{Answer, Counter, Decider, Decision};
 use crate::model::policy::Script;
 use crate::record::{RuleView, ServerView};
 use std::cell::Cell;
@@ -13,7 +13,7 @@ use std::ops::Deref;
 
 /// Decides again, until the path stays as it is.
 #[cold]
-pub(super) fn again<'g, G, F, T>(
+pub(crate) fn again<'g, G, F, T>(
     generation: &G,
     facts: &F,
     trace: &mut T,
@@ -31,7 +31,7 @@ where
         let is_last = carried.is_last_move();
         let mut decision = Decision::new();
         trace.moved();
-        match super::once(generation, &moved, trace, &mut decision, Some(carried)) {
+        match crate::decision::once(generation, &moved, trace, &mut decision, Some(carried)) {
             Some(further) if !is_last => {
                 next = *further;
                 next.carried.paths = moved.budget.get();
@@ -49,7 +49,7 @@ where
 }
 
 /// What a script leaves to the policies that it belongs to.
-pub(super) struct Scripted<P> {
+pub(crate) struct Scripted<P> {
     /// They hold from now on: the rule's, or those of a location of its server.
     pub policies: P,
     /// `None`: they say what becomes of the request.
@@ -86,7 +86,7 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
     /// Whether a script, or an endpoint, has led the request to a rule of another namespace than the one that it may lead to. What
     /// protects that rule may look at the client's path, which auth servers are told.
     #[cold]
-    pub(super) fn is_led_to_another(&self, rule: RuleView<'g>) -> bool {
+    pub(crate) fn is_led_to_another(&self, rule: RuleView<'g>) -> bool {
         let [_, namespace, ..] = rule.texts();
         let mover = match &self.carried {
             Some(carried) => carried.mover.as_deref(),
@@ -97,7 +97,7 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
 
     /// Takes the steps of a rule's script, and of its server's.
     #[cold]
-    pub(super) fn scripted(
+    pub(crate) fn scripted(
         &mut self,
         policies: G::Policies,
         rule: RuleView<'g>,

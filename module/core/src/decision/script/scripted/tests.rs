@@ -1,9 +1,8 @@
 //! Decisions by scripts.
 
-use super::super::tests::{Generated, generation, records};
-use super::super::{Edits, decide};
 use super::*;
-use crate::decision::Silent;
+use crate::decision::tests::{Generated, generation, records};
+use crate::decision::{Edits, Silent, decide};
 use serde_json::{Value, json};
 
 /// What becomes of a request for a path and query, where the rules have these policies by path.

@@ -1,15 +1,15 @@
 //! A request that a script has given another path.
 
-use super::facts::{Facts, Shown};
-use super::script::of_uri;
+use super::of_uri;
 use crate::balancer::split;
+use crate::decision::facts::{Facts, Shown};
 use crate::patterns::Budget;
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::net::IpAddr;
 
 /// The request with its new path and query; all else is the client's.
-pub(super) struct Moved<'a, F> {
+pub(crate) struct Moved<'a, F> {
     pub facts: &'a F,
     pub path: Vec<u8>,
     pub args: Vec<u8>,
