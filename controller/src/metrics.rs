@@ -15,7 +15,7 @@ use crate::flags::Flags;
 use crate::latest::Latest;
 use hyper::body::Bytes;
 use oxigress_admission::Checks;
-use oxigress_core::metrics::Options;
+use oxigress_core::telemetry::metrics::Options;
 use oxigress_net::socket::get;
 use oxigress_status::Leadership;
 use oxigress_supervisor::runtime::Runtime;

@@ -22,7 +22,7 @@ use crate::wire::native::Patch;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-crate::object::objects!(Snapshot, Upsert, Keys);
+crate::model::object::objects!(Snapshot, Upsert, Keys);
 
 /// The place of a kind's records in each type that has tables.
 trait Table: Record {
