@@ -1,11 +1,12 @@
 //! What one worker process has: its reader, its part in the journal, its requests in flight, and what features keep.
 #![allow(unsafe_code)]
 
+pub mod parts;
 pub mod steps;
 
 use crate::conf::Core;
-use crate::parts::{Features, Has, OfWorker, Parts};
 use crate::system::{log, memory};
+use crate::worker::parts::{Features, Has, OfWorker, Parts};
 use crate::worker::steps::Journal;
 use crate::zone;
 use crate::zone::ZoneLock;

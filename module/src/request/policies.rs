@@ -4,8 +4,8 @@
 //! [`Compiled`], later ones find that under the record's id and the generation that wrote it. A request holds its
 //! compiled form from REWRITE to the end, so that it never mixes two.
 
-use crate::parts::{Features, Has, OfPolicies, Parts};
 use crate::worker::Worker;
+use crate::worker::parts::{Features, Has, OfPolicies, Parts};
 use crate::zone::records::GuardedRecords;
 use crate::zone::records::IdentityHasher;
 use oxigress_core::cache;
