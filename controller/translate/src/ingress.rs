@@ -21,10 +21,10 @@ use oxigress_core::model::{
     BackendId, Bundle, BundleId, HostPattern, MAX_RULES, PathPattern, shorten,
 };
 use oxigress_core::patterns::is_plain;
-use oxigress_objects::acceptance::Acceptance;
 use oxigress_objects::ingress::{Ingress, Path, PathType, Port, Target, Tls};
 use oxigress_objects::small::SortedMap;
 use oxigress_objects::verdict::Note;
+use oxigress_objects::verdict::acceptance::Acceptance;
 use oxigress_objects::{Key, Kind, ObjectRef, World};
 use oxigress_settings::Settings;
 use std::collections::{BTreeMap, BTreeSet};

@@ -17,9 +17,9 @@ use openssl::nid::Nid;
 use openssl::pkey::PKey;
 use openssl::x509::X509;
 use oxigress_core::model::{HostPattern, Snapshot};
-use oxigress_objects::external_name::{DnsAnswer, DnsName, ExternalName};
 use oxigress_objects::ingress::{Ingress, IngressClass, Path, PathType, Port, Rule, Target, Tls};
 use oxigress_objects::secret::{Fields, Offer, Pair, Secret};
+use oxigress_objects::service::external_name::{DnsAnswer, DnsName, ExternalName};
 use oxigress_objects::service::{
     Condition, EndpointSlice, Hints, Nearness, Protocol, Service, ServicePort, SliceEndpoint,
     SlicePort, TargetPort,

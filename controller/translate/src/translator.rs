@@ -38,10 +38,10 @@ use oxigress_core::model::{
     BackendId, Bundle, BundleId, CertificateId, HostPattern, ListenerHost, Snapshot, StreamPort,
 };
 use oxigress_core::wire::native::Patch;
-use oxigress_objects::acceptance::Acceptance;
-use oxigress_objects::external_name::DnsName;
 use oxigress_objects::gateway_status::Wanted;
+use oxigress_objects::service::external_name::DnsName;
 use oxigress_objects::small::{SmallSet, compact};
+use oxigress_objects::verdict::acceptance::Acceptance;
 use oxigress_objects::verdict::{Note, VerdictChanges, Verdicts};
 use oxigress_objects::{Changed, Key, Kind, Name, ObjectRef, World};
 use oxigress_settings as settings;

@@ -11,7 +11,7 @@ use crate::notes::Part;
 use crate::pace::price::endpoints;
 use oxigress_core::model::{Backend, BackendId, EndpointSet};
 use oxigress_core::wire::native::Patch;
-use oxigress_objects::external_name::DnsName;
+use oxigress_objects::service::external_name::DnsName;
 use oxigress_objects::verdict::Note;
 use oxigress_objects::{Changed, Key, Kind, Name, ObjectRef, World};
 use oxigress_settings::grammar::url;
