@@ -3,7 +3,7 @@
 //! Source:  ingress-nginx's annotations. A Secret without authorities switches the check off in the reference;
 //!          here it closes the host.
 
-use super::reader::Reader;
+use crate::annotation::reader::Reader;
 use crate::patterns::{Compiler, Searched};
 use oxigress_core::model::policy::{ClientCertificates, HeaderValue, VerifyClient};
 use oxigress_core::model::{BundleId, shorten};

@@ -3,7 +3,7 @@
 //! Source:  ingress-nginx's annotations. The reference drops the whole group for an invalid auth-request-redirect,
 //!          auth-always-set-cookie or auth-cache-duration, which opens the location: here each closes it.
 
-use super::reader::Reader;
+use crate::annotation::reader::Reader;
 use oxigress_core::model::policy::{
     Access, AuthCache, ExternalAuth, HeaderName, RequestHeader, Template, Validity,
 };

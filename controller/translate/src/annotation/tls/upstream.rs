@@ -2,7 +2,7 @@
 //!
 //! Source:  ingress-nginx's annotations. All of them hang on proxy-ssl-secret, as in the reference.
 
-use super::reader::Reader;
+use crate::annotation::reader::Reader;
 use oxigress_core::model::policy::{HeaderValue, Policies, UpstreamTls};
 use oxigress_settings::grammar::is_plain;
 
@@ -37,11 +37,8 @@ pub fn read(reader: &mut Reader<'_>, policies: &mut Policies) -> bool {
     tls.name = reader.parsed("proxy-ssl-name", "a host's name", |text| {
         HeaderValue::parse(text).ok().filter(|_| is_plain(text, b"*"))
     });
-    tls.ciphers = reader.parsed(
-        "proxy-ssl-ciphers",
-        "a list of OpenSSL's ciphers",
-        super::client_tls::ciphers,
-    );
+    tls.ciphers =
+        reader.parsed("proxy-ssl-ciphers", "a list of OpenSSL's ciphers", super::client::ciphers);
     let protocols = reader.parsed("proxy-ssl-protocols", "some of TLSv1.2 TLSv1.3", |text| {
         let known = ["TLSv1.2", "TLSv1.3"].into_iter();
         let known = known.filter(|known| text.split_ascii_whitespace().any(|word| word == *known));

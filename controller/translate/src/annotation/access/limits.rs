@@ -3,7 +3,7 @@
 //! Source:  ingress-nginx's annotations. A limit that cannot be read closes; its multiplier, exemptions and the rate of
 //!          responses have defaults that let nobody in more often.
 
-use super::reader::{Reader, networks};
+use crate::annotation::reader::{Reader, networks};
 use oxigress_core::model::policy::{ConnectionLimit, Ipv6Prefix, Limits, Policies, RateLimit};
 
 /// The reference's burst, in multiples of the rate.
