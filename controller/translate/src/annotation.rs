@@ -27,7 +27,7 @@ pub use redirects::{Hosts, counterpart, is_of_names};
 pub use snippet::{Common, ServerSnippet};
 pub use tls::client::ClientTls;
 
-use crate::backend_ref::BackendRef;
+use crate::claim::backend_ref::BackendRef;
 use crate::patterns::Compiler;
 use balancing::Balancing;
 use canary::{Canary, Finished};

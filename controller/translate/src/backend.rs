@@ -13,7 +13,7 @@ pub mod stream;
 mod tests;
 
 use crate::Options;
-use crate::backend_ref::BackendRef;
+use crate::claim::backend_ref::BackendRef;
 use nearness::Near;
 use oxigress_core::balancer::destinations::Denial;
 use oxigress_core::model::{Endpoint, EndpointSet, Invalid, MAX_ENDPOINTS};

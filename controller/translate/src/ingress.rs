@@ -12,7 +12,7 @@ use unserved::Unserved;
 use crate::Options;
 use crate::annotation::balancing::{self, Balancing};
 use crate::annotation::{self, Annotations, HostSettings, IngressContext};
-use crate::backend_ref::BackendRef;
+use crate::claim::backend_ref::BackendRef;
 use crate::host::owner::{self, Sealed};
 use crate::patterns::Compiler;
 use class::Choice;

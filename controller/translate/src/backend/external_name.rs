@@ -5,7 +5,7 @@
 
 use super::{Lack, Resolved, Usage, find_port};
 use crate::Options;
-use crate::backend_ref::BackendRef;
+use crate::claim::backend_ref::BackendRef;
 use oxigress_core::model::{Endpoint, EndpointSet};
 use oxigress_objects::ingress::Port;
 use oxigress_objects::service::external_name::{DnsName, ExternalName};

@@ -1,8 +1,8 @@
 //! Which objects are behind the records that nginx does not get.
 
 use crate::Translator;
-use crate::notes::Part;
 use crate::patterns::budget;
+use crate::translator::notes::Part;
 use oxigress_core::model::{BackendId, HostPattern, ListenerHost, Rule, SessionPlace, StreamPort};
 use oxigress_core::record;
 use oxigress_core::record::table::RecordRef;
@@ -189,7 +189,7 @@ fn waiting_message() -> String {
 mod tests {
     use super::*;
     use crate::Options;
-    use crate::testing::world;
+    use crate::tests::world;
     use oxigress_objects::verdict::Severity;
 
     /// Of one host two Ingresses of two namespaces, and a host beside it.

@@ -1,7 +1,7 @@
 //! What other namespaces say about a host changes nothing of what its owner serves.
 
 use super::*;
-use crate::age::Age;
+use crate::claim::age::Age;
 use crate::host::owner::ServedFrom;
 use crate::{HostOwnership, Options, Translator};
 use oxigress_core::model::policy::TlsPolicy;

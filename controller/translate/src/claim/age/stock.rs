@@ -3,7 +3,7 @@
 //!
 //! Cost:    a change costs as much as there are Ingresses that turn by it, however many are beyond the limit.
 
-use crate::age::Age;
+use crate::claim::age::Age;
 use oxigress_objects::{Key, Name};
 use std::collections::{BTreeMap, BTreeSet, btree_map};
 

@@ -1,4 +1,7 @@
-//! What several tests need.
+//! Tests of the translation as a whole, and the worlds and options that tests of its parts need.
+
+mod fuzz;
+mod properties;
 
 use crate::HostOwnership;
 use crate::Options;
