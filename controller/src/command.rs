@@ -1,5 +1,5 @@
 //! Commands for people: what nginx has, why a request goes where it goes, how to end. They find the program by its
-//! runtime folder, and change nothing but `wait-shutdown`.
+//! runtime folder, and change nothing but `wait-shutdown`; [`echo`] is an endpoint to try routes with.
 //!
 //! Names:   called as `dbg`, `wait-shutdown` or `nginx-ingress-controller` the program is ingress-nginx's tool of that
 //!          name, and as `kubectl-oxigress` a plugin of kubectl.
@@ -7,6 +7,7 @@
 
 mod compare;
 mod dashboard;
+pub(super) mod echo;
 mod explain;
 mod manual;
 mod plugin;

@@ -16,7 +16,7 @@ use changes::changes;
 use lines::{Line, VerdictLines};
 use oxigress_admission::ReviewRequest;
 use oxigress_dashboard::DashboardQuery;
-use oxigress_objects::external_name::DnsName;
+use oxigress_objects::service::external_name::DnsName;
 use oxigress_objects::{Changed, Name, ObjectRef, World};
 use oxigress_provider::Batch;
 use oxigress_provider::dns::{Report, Resolver};

@@ -4,8 +4,8 @@
 //! Anybody who reaches the port may ask, so whatever is asked at once costs one answer ([`Latest`]), and connections
 //! are bounded ([`BOUNDS`]): a probe gets through while others hold as many connections as they like.
 
-use crate::latest::Latest;
 use crate::metrics::Metrics;
+use crate::metrics::latest::Latest;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{CONTENT_TYPE, HeaderValue};

@@ -9,12 +9,10 @@ mod check;
 mod cluster;
 mod command;
 mod controller;
-mod echo;
 mod flags;
 #[cfg(test)]
 mod golden;
 mod health;
-mod latest;
 mod local;
 mod log;
 mod metrics;
@@ -112,6 +110,6 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Some(Command::Check { arguments, flags }) => check::run(&arguments, &flags).await,
         Some(Command::Migrate { arguments, flags }) => migrate::run(&arguments, &flags).await,
         Some(Command::Tool(tool)) => command::run(tool).await,
-        Some(Command::Echo { listen, name }) => echo::run(listen, name).await,
+        Some(Command::Echo { listen, name }) => command::echo::run(listen, name).await,
     }
 }

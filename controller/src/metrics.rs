@@ -4,6 +4,7 @@
 //! Errors:  a part that cannot be had is left out, with a line in the log: the others are still worth having.
 //! Source:  ingress-nginx's controller.
 
+pub(super) mod latest;
 mod live;
 mod own;
 mod process;
@@ -12,10 +13,10 @@ pub use live::ChangeToLive;
 pub use own::{Scrape, pace, source, text};
 
 use crate::flags::Flags;
-use crate::latest::Latest;
+use crate::metrics::latest::Latest;
 use hyper::body::Bytes;
 use oxigress_admission::Checks;
-use oxigress_core::metrics::Options;
+use oxigress_core::telemetry::metrics::Options;
 use oxigress_net::socket::get;
 use oxigress_status::Leadership;
 use oxigress_supervisor::runtime::Runtime;

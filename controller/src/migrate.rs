@@ -20,7 +20,7 @@ use crate::flags::Flags;
 use crate::flags::migrate::Arguments;
 use oxigress_core::model::HostPattern;
 use oxigress_core::text::line::Escaped;
-use oxigress_objects::acceptance::Acceptance;
+use oxigress_objects::verdict::acceptance::Acceptance;
 use oxigress_objects::{Key, World};
 use oxigress_provider::ProblemKind;
 use oxigress_settings::Settings;

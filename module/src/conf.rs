@@ -7,7 +7,7 @@ use nginx::{Argument, Cycle, EventLoop, Settings as LocationSettings, VariableIn
 use oxigress_core::balancer::destinations;
 use oxigress_core::http::head::Rules;
 use oxigress_core::http::paths::Refused as RefusedPaths;
-use oxigress_core::metrics::Buckets;
+use oxigress_core::telemetry::metrics::Buckets;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;

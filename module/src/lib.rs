@@ -55,7 +55,6 @@ mod configuration;
 mod headers;
 mod logging;
 mod module;
-mod parts;
 mod request;
 mod route;
 mod stream;

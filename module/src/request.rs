@@ -16,9 +16,9 @@ mod uri;
 mod variables;
 
 use crate::conf::Http;
-use crate::parts::{Has, OfRequest};
 use crate::worker;
 use crate::worker::Worker;
+use crate::worker::parts::{Has, OfRequest};
 use crate::zone::counters::Counter;
 use nginx::{Address, Connection, Header};
 use std::cell::{Cell, OnceCell};

@@ -1,11 +1,12 @@
 //! What one worker process has: its reader, its part in the journal, its requests in flight, and what features keep.
 #![allow(unsafe_code)]
 
+pub mod parts;
 pub mod steps;
 
 use crate::conf::Core;
-use crate::parts::{Features, Has, OfWorker, Parts};
 use crate::system::{log, memory};
+use crate::worker::parts::{Features, Has, OfWorker, Parts};
 use crate::worker::steps::Journal;
 use crate::zone;
 use crate::zone::ZoneLock;
@@ -14,8 +15,8 @@ use crate::zone::records;
 use nginx::event::{Timer, is_exiting};
 use nginx::process;
 use nginx::{Cycle, EventLoop, ForProcess};
-use oxigress_core::metrics::Buckets;
 use oxigress_core::policy::limits::Counts;
+use oxigress_core::telemetry::metrics::Buckets;
 use oxigress_core::text::hex;
 use oxigress_store::{Reader, Role};
 use siphasher::sip128::{Hasher128, SipHasher13};

@@ -3,7 +3,7 @@
 //! Source:  ingress-nginx's controller. No configuration is rendered here: `render_*` say how many Ingresses a candidate was
 //!          compared with, and in what time; `config_size` is the AdmissionReview's.
 
-use oxigress_core::metrics::{sample, title, with_constant};
+use oxigress_core::telemetry::metrics::{sample, title, with_constant};
 use oxigress_objects::Key;
 use oxigress_translate::ReviewOutcome;
 use std::collections::BTreeMap;

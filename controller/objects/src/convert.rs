@@ -3,10 +3,10 @@
 //! Errors:  a [`WrongField`] names the field and the remedy. The API server has checked most of this
 //!          already; for a file of manifests this is the only check.
 
-use crate::external_name::ExternalName;
 use crate::gateway;
 use crate::ingress::{Ingress, IngressClass, Path, PathType, Port, Rule, Target, Tls};
 use crate::secret::{Fields, Offer, Secret};
+use crate::service::external_name::ExternalName;
 use crate::service::{
     Condition, EndpointSlice, Hints, Nearness, Protocol, Service, ServicePort, SliceEndpoint,
     SlicePort, TargetPort,

@@ -6,18 +6,15 @@
 //! Does not:  know where objects come from, what they are translated to, or who is told about them. It does no I/O.
 #![forbid(unsafe_code)]
 
-pub mod acceptance;
 pub mod bucket;
 pub mod convert;
 pub mod document;
-pub mod external_name;
 pub mod gateway;
 pub mod gateway_status;
 pub mod ingress;
 mod key;
 pub mod parallel;
 pub mod published;
-mod references;
 pub mod secret;
 pub mod service;
 pub mod small;
@@ -25,5 +22,5 @@ pub mod verdict;
 mod world;
 
 pub use key::{Key, Kind, Name, ObjectRef};
-pub use references::References;
+pub use world::references::References;
 pub use world::{Changed, ConfigMap, Namespace, Object, SecretHistory, Seen, World};

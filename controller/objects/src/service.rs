@@ -1,7 +1,9 @@
 //! Service and EndpointSlice as translate reads them.
 
+pub mod external_name;
+
 use crate::Key;
-use crate::external_name::{DnsName, ExternalName};
+use crate::service::external_name::{DnsName, ExternalName};
 use std::fmt;
 use std::net::IpAddr;
 

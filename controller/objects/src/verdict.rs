@@ -1,5 +1,7 @@
 //! What was decided about an object, in words for the person who wrote it.
 
+pub mod acceptance;
+
 use crate::ObjectRef;
 use crate::bucket::Rate;
 use std::collections::BTreeMap;

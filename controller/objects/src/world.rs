@@ -7,7 +7,8 @@
 //! An object holds only what translate reads. A change of anything else (status, labels, resource
 //! versions) leaves it equal, and equal objects change nothing.
 
-use crate::external_name::{DnsAnswer, DnsName};
+pub(super) mod references;
+
 use crate::gateway::{
     BackendTlsPolicy, ClusterTrustBundle, Gateway, GatewayClass, GatewayObjects, ListenerSet,
     Policy, ReferenceGrant, Route,
@@ -15,6 +16,7 @@ use crate::gateway::{
 use crate::ingress::{Ingress, IngressClass};
 use crate::key::{Key, Kind, ObjectRef};
 use crate::secret::{Pair, Secret};
+use crate::service::external_name::{DnsAnswer, DnsName};
 use crate::service::{EndpointSlice, Service};
 use crate::small::{SmallSet, compact};
 use std::collections::{BTreeMap, BTreeSet};

@@ -16,7 +16,7 @@ use kept::Kept;
 use lookup::{Client, Found};
 use oxigress_net::places::{Place, Places};
 use oxigress_objects::Name;
-use oxigress_objects::external_name::{DnsAnswer, DnsName};
+use oxigress_objects::service::external_name::{DnsAnswer, DnsName};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

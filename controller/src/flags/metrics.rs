@@ -1,7 +1,7 @@
 //! Flags of metrics.
 
 use clap::{ArgAction, Args};
-use oxigress_core::metrics::{self, Buckets, Options, PREFIX};
+use oxigress_core::telemetry::metrics::{self, Buckets, Options, PREFIX};
 
 /// What the operator says about metrics.
 #[derive(Args, Clone, Debug)]

@@ -3,7 +3,7 @@
 //! Shape:   batches wait until they are under way in a request; what a refused or lost request carried waits again.
 //! Units:   seconds, as Prometheus wants them.
 
-use oxigress_core::metrics::number;
+use oxigress_core::telemetry::metrics::number;
 use oxigress_dashboard::LiveChange;
 use std::collections::VecDeque;
 use std::fmt::Write;

@@ -1,8 +1,8 @@
 //! What the controller knows: its writes, the certificates and Ingresses that lead nowhere.
 
 use super::ChangeToLive;
-use oxigress_core::metrics::{labels, sample, title, with_constant};
 use oxigress_core::model::Snapshot;
+use oxigress_core::telemetry::metrics::{labels, sample, title, with_constant};
 use oxigress_objects::{Key, World};
 use oxigress_provider::kubernetes::WatchHealth;
 use oxigress_publish::Writes;

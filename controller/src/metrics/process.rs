@@ -1,6 +1,6 @@
 //! What the kernel and `stub_status` know.
 
-use oxigress_core::metrics::{number, sample, title, with_constant};
+use oxigress_core::telemetry::metrics::{number, sample, title, with_constant};
 use oxigress_supervisor::process::table;
 use rustix::process::Pid;
 use std::fmt::Write;

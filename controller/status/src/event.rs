@@ -16,8 +16,8 @@ mod written;
 pub use written::{event, outcome, report, uid};
 
 use oxigress_core::text::line::one_line;
-use oxigress_objects::acceptance::Acceptance;
 use oxigress_objects::bucket::{Bucket, Rate};
+use oxigress_objects::verdict::acceptance::Acceptance;
 use oxigress_objects::verdict::{ONE_TOLD, Severity, TOLD_OF_OBJECT, Verdict};
 use oxigress_objects::{Key, Kind, ObjectRef};
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,9 +1,9 @@
 //! What the controller loop has to tell the writer of status and Events, and where it waits.
 
-use oxigress_objects::acceptance::Acceptance;
 use oxigress_objects::gateway_status::Wanted;
 use oxigress_objects::published::{ObjectStatus, Published};
 use oxigress_objects::verdict::VerdictChanges;
+use oxigress_objects::verdict::acceptance::Acceptance;
 use oxigress_objects::{Key, ObjectRef};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};

@@ -11,7 +11,7 @@ use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
-use oxigress_objects::acceptance::Acceptance;
+use oxigress_objects::verdict::acceptance::Acceptance;
 use oxigress_objects::{Key, Kind, ObjectRef};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! What the operator decided, as far as the nginx role depends on it.
 
 use oxigress_core::balancer::destinations;
-use oxigress_core::metrics::Buckets;
+use oxigress_core::telemetry::metrics::Buckets;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;

@@ -6,7 +6,7 @@ use opentelemetry::InstrumentationScope;
 use opentelemetry_otlp::{SpanExporter, WithExportConfig};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::SpanExporter as _;
-use oxigress_core::span::{Finished, TAKE_BYTES};
+use oxigress_core::telemetry::span::{Finished, TAKE_BYTES};
 use oxigress_net::socket;
 use oxigress_settings::tracing::{Exporter, Protocol};
 use std::path::{Path, PathBuf};

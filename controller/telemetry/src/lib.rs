@@ -10,7 +10,7 @@ mod export;
 mod spans;
 mod waiting;
 
-use oxigress_core::metrics::{labels, with_constant};
+use oxigress_core::telemetry::metrics::{labels, with_constant};
 use oxigress_settings::tracing::Exporter;
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -5,7 +5,7 @@ use opentelemetry::trace::{
 };
 use opentelemetry::{InstrumentationScope, KeyValue};
 use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
-use oxigress_core::span::{self, Call, CallKind, Finished};
+use oxigress_core::telemetry::span::{self, Call, CallKind, Finished};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The server span of a request, and the client span of each call.
@@ -131,7 +131,7 @@ fn id(span: span::SpanId) -> SpanId {
 #[cfg(test)]
 pub mod tests {
     use super::*;
-    use oxigress_core::span::Context;
+    use oxigress_core::telemetry::span::Context;
 
     /// The server span of a request of this name.
     pub fn span(name: &str) -> SpanData {

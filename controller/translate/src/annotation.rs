@@ -10,12 +10,8 @@
 mod access;
 pub mod balancing;
 pub mod canary;
-mod client_tls;
 mod cors;
-pub mod external_auth;
-mod limits;
 mod mirror;
-mod old;
 pub mod proxying;
 mod reader;
 mod redirects;
@@ -23,15 +19,15 @@ mod responses;
 pub mod route;
 pub mod snippet;
 pub mod table;
+mod tls;
 mod tracing;
-mod upstream_tls;
 
-pub use client_tls::ClientTls;
 pub use reader::IngressContext;
 pub use redirects::{Hosts, counterpart, is_of_names};
 pub use snippet::{Common, ServerSnippet};
+pub use tls::client::ClientTls;
 
-use crate::backend_ref::BackendRef;
+use crate::claim::backend_ref::BackendRef;
 use crate::patterns::Compiler;
 use balancing::Balancing;
 use canary::{Canary, Finished};
@@ -45,6 +41,7 @@ use reader::Reader;
 use reader::value::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use table::old;
 
 /// What the annotations of one Ingress say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -187,19 +184,19 @@ fn read_policies(
     reader.flag("use-regex", &mut found.use_regex);
     host.hosts = redirects::read(reader, &mut policies);
     proxying::read(reader, &mut policies);
-    found.has_lost_upstream_tls = upstream_tls::read(reader, &mut policies);
+    found.has_lost_upstream_tls = tls::upstream::read(reader, &mut policies);
     let mut access = policies.access.take().unwrap_or_default();
     access::read(reader, &mut access);
-    external_auth::read(reader, &mut access);
+    access::external_auth::read(reader, &mut access);
     // The ConfigMap's auth server has a snippet of the ConfigMap.
     let has_auth = reader.has("auth-url");
     policies.access = Some(access).filter(|access| *access != Access::default());
-    limits::read(reader, &mut policies);
+    access::limits::read(reader, &mut policies);
     cors::read(reader, &mut policies);
     found.default_backend = responses::read(reader, &mut policies);
     tracing::read(reader, &mut policies);
     mirror::read(reader, &mut policies);
-    host.client_tls = client_tls::read(reader, compiler);
+    host.client_tls = tls::client::read(reader, compiler);
     let snippets = snippet::read(reader, has_auth, &mut policies, compiler);
     (host.closes_host, host.server) = (snippets.closes_host, snippets.server);
     host.has_regex = found.use_regex || policies.rewrite.is_some();
@@ -398,7 +395,7 @@ mod tests {
     #[test]
     fn details_of_the_auth_server_that_are_empty_are_absent() {
         let bare = [("auth-url", "http://10.0.0.1/"), ("auth-cache-key", "$host")];
-        let empty = external_auth::DETAILS.iter().filter(|name| **name != "auth-cache-key");
+        let empty = access::external_auth::DETAILS.iter().filter(|name| **name != "auth-cache-key");
         let full = bare.iter().copied().chain(empty.map(|name| (*name, " ")));
         let read_all = |all: Vec<(&str, &str)>| {
             let all = all.iter().map(|(name, text)| (format!("x.io/{name}"), (*text).to_owned()));

@@ -13,12 +13,12 @@ pub mod stream;
 mod tests;
 
 use crate::Options;
-use crate::backend_ref::BackendRef;
+use crate::claim::backend_ref::BackendRef;
 use nearness::Near;
 use oxigress_core::balancer::destinations::Denial;
 use oxigress_core::model::{Endpoint, EndpointSet, Invalid, MAX_ENDPOINTS};
-use oxigress_objects::external_name::{DnsName, ExternalName};
 use oxigress_objects::ingress;
+use oxigress_objects::service::external_name::{DnsName, ExternalName};
 use oxigress_objects::service::{
     Condition, EndpointSlice, Nearness, Protocol, Service, ServicePort, TargetPort,
 };

@@ -46,9 +46,9 @@ pub use servers::serve::{Merged, Site};
 pub use status::notes;
 
 use crate::Options;
-use crate::age::Age;
 use crate::annotation::balancing::Balancing;
-use crate::backend_ref::BackendRef;
+use crate::claim::age::Age;
+use crate::claim::backend_ref::BackendRef;
 use crate::host::owner::GatewayClaim;
 use gateways::{frontend, identity};
 use listeners::{isolation, state};

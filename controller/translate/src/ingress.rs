@@ -13,7 +13,7 @@ pub use unserved::UnservedPath;
 
 use crate::Options;
 use crate::annotation::{self, Annotations, HostSettings, IngressContext};
-use crate::backend_ref::BackendRef;
+use crate::claim::backend_ref::BackendRef;
 use crate::host::owner::{self, Sealed};
 use crate::patterns::Compiler;
 use class::Choice;
@@ -22,10 +22,10 @@ use oxigress_core::model::{
     BackendId, Bundle, BundleId, HostPattern, MAX_RULES, PathPattern, shorten,
 };
 use oxigress_core::patterns::is_plain;
-use oxigress_objects::acceptance::Acceptance;
 use oxigress_objects::ingress::{Ingress, Path, PathType, Port, Target, Tls};
 use oxigress_objects::small::SortedMap;
 use oxigress_objects::verdict::Note;
+use oxigress_objects::verdict::acceptance::Acceptance;
 use oxigress_objects::{Key, Kind, ObjectRef, World};
 use oxigress_settings::Settings;
 use std::collections::{BTreeMap, BTreeSet};

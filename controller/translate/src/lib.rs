@@ -1,7 +1,7 @@
 //! World to Snapshot and Verdicts: values in, values out.
 //!
-//! Shape:   the translation is made of [`notes::Part`]s: an Ingress by itself, the rules of a host, its
-//!          certificate, the endpoints of a backend. Each is a pure function in a file of its own;
+//! Shape:   the translation is made of [`translator::notes::Part`]s: an Ingress by itself, the rules
+//!          of a host, its certificate, the endpoints of a backend. Each is a pure function in a file of its own;
 //!          [`Translator`] knows who depends on whom and computes again only what a change touches.
 //! Errors:  none; what is not served gets a note, everything else is served.
 //! Source:  ingress-nginx's controller.
@@ -10,27 +10,20 @@
 //! Does not: know a client, a clock, the environment or a log; where objects come from; how the result gets to nginx.
 #![forbid(unsafe_code)]
 
-mod age;
 pub mod annotation;
 mod backend;
-mod backend_ref;
-#[cfg(test)]
-mod fuzz;
+mod claim;
 mod gateway;
 mod host;
 mod ingress;
-mod notes;
 mod options;
 pub mod pace;
 mod patterns;
-#[cfg(test)]
-mod properties;
 mod references;
 mod relation;
 mod review;
-mod shared_policies;
 #[cfg(test)]
-mod testing;
+mod tests;
 mod translator;
 
 pub use annotation::counterpart;

@@ -10,7 +10,7 @@
 //!          guests for the rest, as far as they can, and then the owner.
 //! Cost:    [`price::Prices`], asked about a change when it is its turn, so that those that wait cost nothing.
 //! Units:   nanoseconds, told from the objects, so every replica decides alike. What a removal brings back into the stock
-//!          ([`crate::age::stock`]) is not charged again: at most as much as was charged for what is removed.
+//!          ([`crate::claim::age::stock`]) is not charged again: at most as much as was charged for what is removed.
 //! Limit:   a change costs no more than a whole share: a namespace's Ingresses have no more paths than are read and merged
 //!          again for that ([`crate::translator`]).
 //! Exempt:  what is there at the start, which the caller does not ask about, and the operator's objects.

@@ -18,7 +18,7 @@ use crate::Reviews;
 use crate::Translator;
 use crate::backend;
 use crate::backend::Usage;
-use crate::backend_ref::BackendRef;
+use crate::claim::backend_ref::BackendRef;
 use crate::host::certificate;
 use crate::host::merge;
 use crate::host::owner::HostView;

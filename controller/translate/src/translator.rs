@@ -5,6 +5,7 @@ mod certificates;
 mod gateways;
 mod hosts;
 mod known;
+pub mod notes;
 mod places;
 mod rules;
 pub mod served_hosts;
@@ -14,41 +15,40 @@ mod touched;
 pub mod withheld;
 mod written;
 
-use crate::age::Age;
-use crate::age::stock::Stock;
 use crate::annotation::{Common, snippet};
 use crate::backend::room::Room;
 use crate::backend::spec::{BackendSpec, HostBackend, SpecOwners};
 use crate::backend::stream;
-use crate::backend_ref::BackendRef;
+use crate::claim::age::Age;
+use crate::claim::age::stock::Stock;
+use crate::claim::backend_ref::BackendRef;
+use crate::claim::policies::SharedPolicies;
 use crate::gateway::{Built, Memo};
 use crate::host::alias::Alias;
 use crate::host::owner::GatewayClaim;
 use crate::ingress::{self, Claims, class};
-use crate::notes::{Notes, Part};
 use crate::pace::Named;
 use crate::patterns::Compiler;
 use crate::patterns::budget::PatternBudget;
 use crate::relation::Relation;
-use crate::shared_policies::SharedPolicies;
 use crate::translator::certificates::CertificateAbove;
 use crate::{Options, Translation};
+use notes::{Notes, Part};
 use oxigress_core::model::policy::PolicyId;
 use oxigress_core::model::{
     BackendId, Bundle, BundleId, CertificateId, HostPattern, ListenerHost, Snapshot, StreamPort,
 };
 use oxigress_core::wire::native::Patch;
-use oxigress_objects::acceptance::Acceptance;
-use oxigress_objects::external_name::DnsName;
 use oxigress_objects::gateway_status::Wanted;
+use oxigress_objects::service::external_name::DnsName;
 use oxigress_objects::small::{SmallSet, compact};
+use oxigress_objects::verdict::acceptance::Acceptance;
 use oxigress_objects::verdict::{Note, VerdictChanges, Verdicts};
 use oxigress_objects::{Changed, Key, Kind, Name, ObjectRef, World};
-use oxigress_settings as settings;
-use oxigress_settings::Settings;
 use oxigress_settings::conf_input::ConfInput;
 use oxigress_settings::grammar::url;
 use oxigress_settings::tracing::Exporter;
+use oxigress_settings::{self as settings, Settings};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What names policies: a host's rules or those of Gateways' listeners.

@@ -7,6 +7,8 @@
 //! Rejected: `quick_cache`, whose shards, locks and background estimates serve threads that a worker does not have; `lru`,
 //!          which counts entries and not bytes.
 
+pub mod recent;
+
 use std::borrow::Borrow;
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, Hash, RandomState};

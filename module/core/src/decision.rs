@@ -14,13 +14,11 @@ mod certificate;
 mod facts;
 mod failure;
 mod listener;
-mod moved;
 mod path_edit;
 pub mod redirect;
 pub mod rewrite;
 mod route;
 mod script;
-mod scripted;
 mod trace;
 mod values;
 
@@ -43,8 +41,8 @@ use facts::Parts;
 use listener::FoundHost;
 use rewrite::Rewritten;
 pub use script::Variable;
+use script::scripted::Scripted;
 use script::{Carried, Move};
-use scripted::Scripted;
 use values::Routed;
 
 /// The verdict about a request, and what carrying it out takes.
@@ -106,7 +104,7 @@ where
 {
     let mut decision = Decision::new();
     if let Some(moved) = once(generation, facts, trace, &mut decision, None) {
-        decision = scripted::again(generation, facts, trace, *moved);
+        decision = script::scripted::again(generation, facts, trace, *moved);
     }
     // One place to return from: the decision is too large to be moved for every request.
     decision

@@ -14,9 +14,9 @@
 //! * [`policy`]: access lists, passwords, external authentication, CORS, limits.
 //! * [`balancer`]: the choice of an endpoint, its statistics, the pool of idle connections.
 //! * [`http`]: request heads, header fields, paths, and rewritten response headers.
-//! * [`cache`]: compiled forms of records and patterns, bounded by bytes.
-//! * [`recent`]: what was found lately in one generation of records.
-//! * [`metrics`]: counters of requests and their Prometheus text.
+//! * [`cache`]: compiled forms of records and patterns, bounded by bytes; [`cache::recent`]: what was found lately in one
+//!   generation of records.
+//! * [`telemetry`]: counters of requests and their Prometheus text, and spans.
 //! * [`text`]: templates with variables, and the escaping of foreign text in log lines.
 //! * [`explain`]: the same decision, with the steps that led to it.
 #![forbid(unsafe_code)]
@@ -26,15 +26,12 @@ pub mod cache;
 pub mod decision;
 pub mod explain;
 pub mod http;
-pub mod metrics;
 pub mod model;
-mod object;
 pub mod own_server;
 pub mod patterns;
 pub mod policy;
-pub mod recent;
 pub mod record;
 pub mod router;
-pub mod span;
+pub mod telemetry;
 pub mod text;
 pub mod wire;

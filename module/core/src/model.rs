@@ -9,6 +9,7 @@
 mod backend;
 mod bundle;
 mod listener;
+pub(super) mod object;
 pub mod policy;
 mod selection;
 mod session;
@@ -31,7 +32,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 
-crate::object::objects!(Settings, Server, Rule, Origin, Policy, Certificate);
+crate::model::object::objects!(Settings, Server, Rule, Origin, Policy, Certificate);
 
 /// Most endpoints one backend may have.
 pub const MAX_ENDPOINTS: usize = 10_000;

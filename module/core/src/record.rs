@@ -1,40 +1,30 @@
 //! Records: the bytes a generation keeps in shared memory, and views that read them in place.
 //!
 //! Shape:   a record has a [`Kind`], a key and a value. Values are flat, little-endian, without pointers and without
-//!          alignment, so that a view needs no copy. Each kind has a file here; [`table`] lists them.
+//!          alignment, so that a view needs no copy. Each kind has a file below; [`table`] lists them.
 //! Units:   offsets count bytes from the beginning of the value.
 //! Errors:  a view of damaged bytes has no content instead of panicking; encoding refuses nothing, since the model's
 //!          types already did.
 //! Source:  `zerocopy` checks the length once and then reads fields in place; offsets read by hand were the alternative.
 
-mod backend;
-mod bundle;
-mod certificate;
 mod check;
 mod definition;
-mod endpoints;
-mod framed;
 mod listener;
-mod name;
 mod named;
-mod passthrough;
 mod policies;
-mod port;
 mod server;
-mod session;
 mod settings;
 #[cfg(test)]
 mod specimen;
+mod stream;
 pub mod table;
 #[cfg(test)]
 mod tests;
 mod tls;
+mod upstream;
 
-pub use backend::{AffinityView, BackendView, SplitView, decode_backend, encode_backend};
-pub use certificate::CertificateView;
 pub use check::check;
 pub use definition::{Checks, Fault};
-pub use endpoints::{Choice, EndpointView, EndpointsView, encode_endpoints, endpoints_bytes};
 pub use listener::{listener_of, listener_policy};
 pub use named::{has_all, policies};
 pub use policies::{check_policies, decode_policies};
@@ -42,10 +32,15 @@ pub use server::{
     Considered, MatchResult, MatchedRule, NoParts, RequestParts, RuleView, ServerView, closed_rule,
     encode_server,
 };
-pub use session::{ChosenTarget, SessionView};
 pub use settings::SettingsView;
+pub use stream::session::{ChosenTarget, SessionView};
 pub use table::Kind;
+pub use tls::certificate::CertificateView;
 pub use tls::{check_tls_policy, decode_tls};
+pub use upstream::backend::{AffinityView, BackendView, SplitView, decode_backend, encode_backend};
+pub use upstream::endpoints::{
+    Choice, EndpointView, EndpointsView, encode_endpoints, endpoints_bytes,
+};
 
 use crate::model::Snapshot;
 use crate::wire::native::Patch;
@@ -95,7 +90,7 @@ pub fn snapshot_records(snapshot: Snapshot) -> Vec<Change> {
 /// The records that a delta writes and removes. `live` returns the value that a record has before the delta: the record of an
 /// endpoint set depends on its backend too.
 pub fn delta_records(patch: &Patch, live: impl Fn(Kind, &[u8]) -> Option<Vec<u8>>) -> Vec<Change> {
-    let mut all = endpoints::changes(patch, live);
+    let mut all = upstream::endpoints::changes(patch, live);
     let settings = patch.upsert.settings.iter();
     all.extend(settings.map(|s| Change::upsert(Kind::Settings, "", settings::encode_settings(s))));
     for table in &TABLES {

@@ -18,7 +18,7 @@ use oxigress_core::http::header;
 use oxigress_core::own_server::OwnServer;
 use oxigress_core::policy::access::Answer;
 use oxigress_core::policy::auth;
-use oxigress_core::span::CallKind;
+use oxigress_core::telemetry::span::CallKind;
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::ptr::NonNull;

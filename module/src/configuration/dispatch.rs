@@ -11,8 +11,8 @@ use crate::configuration::{Head, StoreAccess, access, effort, explain, read, sta
 use crate::worker::Worker;
 use crate::zone::{Patience, ZoneLock};
 use oxigress_core::explain::ExplainRequest;
-use oxigress_core::metrics::{Buckets, Options};
 use oxigress_core::policy::limits::Forgotten;
+use oxigress_core::telemetry::metrics::{Buckets, Options};
 use oxigress_core::text::percent;
 use oxigress_store::{Role, Store};
 

@@ -52,7 +52,7 @@ pub fn general(worker: &Worker) -> Answer {
 }
 
 /// `POST /configuration/spans`: requests that have ended, taken out of the queue. The body has their records
-/// ([`oxigress_core::span::Finished`]) one after the other; it is empty when none wait.
+/// ([`oxigress_core::telemetry::span::Finished`]) one after the other; it is empty when none wait.
 pub fn spans() -> Answer {
     let (body, dropped) = spans::take();
     let answer =

@@ -6,7 +6,7 @@ use crate::request::Request;
 use crate::request::spans;
 use crate::zone::counters::{self, Counter};
 use nginx::{Code, Conf, Next, PhaseHandler, Refused, State};
-use oxigress_core::metrics::{Attempts, Buckets, Observation};
+use oxigress_core::telemetry::metrics::{Attempts, Buckets, Observation};
 
 /// `ingress_metrics [time=SECONDS,...] [length=BYTES,...] [size=BYTES,...];`
 pub fn ingress_metrics(conf: &mut Conf) -> Result<(), Refused> {

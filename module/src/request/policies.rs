@@ -4,15 +4,15 @@
 //! [`Compiled`], later ones find that under the record's id and the generation that wrote it. A request holds its
 //! compiled form from REWRITE to the end, so that it never mixes two.
 
-use crate::parts::{Features, Has, OfPolicies, Parts};
 use crate::worker::Worker;
+use crate::worker::parts::{Features, Has, OfPolicies, Parts};
 use crate::zone::records::GuardedRecords;
 use crate::zone::records::IdentityHasher;
 use oxigress_core::cache;
+use oxigress_core::cache::recent::Recent;
 use oxigress_core::decision::CompiledPolicies;
 use oxigress_core::model::policy::Policies;
 use oxigress_core::policy::cors::Origins;
-use oxigress_core::recent::Recent;
 use oxigress_core::record::{Kind, decode_policies, has_all};
 use oxigress_store::{Guard, RecordPlace};
 use std::cell::RefCell;

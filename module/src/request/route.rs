@@ -4,11 +4,11 @@
 //! before stays: neither who was let in, nor what its pattern matched, nor its copy.
 #![allow(unsafe_code)]
 
-use crate::parts::{Has, OfRoute};
 use crate::request::Context;
 use crate::request::Request;
 use crate::request::policies::{Cache, Compiled};
 use crate::worker;
+use crate::worker::parts::{Has, OfRoute};
 use nginx::{EventLoop, Upstream};
 use oxigress_core::patterns::Captures;
 use oxigress_store::{KeyHash, RecordPlace};

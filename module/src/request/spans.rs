@@ -12,7 +12,7 @@ use crate::system::memory::{monotonic_milliseconds, wall_clock_milliseconds};
 use nginx::State;
 use oxigress_core::decision;
 use oxigress_core::model::policy::{Propagation, Tracing};
-use oxigress_core::span::{
+use oxigress_core::telemetry::span::{
     self, Begun, Call, CallKind, Context, Finished, Ring, SpanId, TAKE_BYTES, is_trace_state,
 };
 use oxigress_core::text::template;

@@ -16,7 +16,7 @@ use crate::route;
 use nginx::{AfterBody, BodyHandler, Code, Ended, Kind, Next, PhaseHandler};
 use oxigress_core::http::header;
 use oxigress_core::model::policy::{HeaderValue, Mirror, Template};
-use oxigress_core::span::CallKind;
+use oxigress_core::telemetry::span::CallKind;
 use oxigress_core::text::template::Part;
 use std::cell::Cell;
 use std::ptr::NonNull;

@@ -4,8 +4,8 @@
 //! What no rule takes counts in the settings' cell. So series come from the configuration and never from clients.
 
 use oxigress_core::decision;
-use oxigress_core::metrics::{self, Buckets, Exposition, Labels, Observation};
 use oxigress_core::record::{BackendView, Kind, RuleView, ServerView};
+use oxigress_core::telemetry::metrics::{self, Buckets, Exposition, Labels, Observation};
 use oxigress_store::{
     CellPlace, Guard, KeyHash, Reader, Record, Transaction, WriterLock, cell_number,
 };

@@ -1,8 +1,8 @@
 //! The store seen as the records of `oxigress-core`.
 
 use oxigress_core::balancer::statistics::WORDS;
-use oxigress_core::metrics;
 use oxigress_core::record::{BackendView, EndpointsView, Kind, Records, ServerView};
+use oxigress_core::telemetry::metrics;
 use oxigress_store::{CellNames, Guard};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;

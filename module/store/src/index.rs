@@ -12,7 +12,7 @@
 
 use crate::WriteError;
 use crate::arena::{self, HEAD};
-use crate::failpoint::failpoint;
+use crate::fault_injection::failpoint::failpoint;
 use crate::memory::{Block, Memory};
 use crate::record::Record;
 use std::sync::atomic::Ordering::Relaxed;

@@ -28,8 +28,7 @@
 //! block may be mapped anywhere.
 
 mod arena;
-mod failpoint;
-mod fault;
+mod fault_injection;
 mod format;
 mod index;
 pub mod journal;
@@ -44,11 +43,11 @@ mod record;
 mod sync;
 mod transaction;
 
-pub use failpoint::FAILPOINTS;
+pub use fault_injection::failpoint::FAILPOINTS;
 #[cfg(feature = "failpoints")]
-pub use failpoint::set_hook;
+pub use fault_injection::failpoint::set_hook;
 #[cfg(feature = "planted-faults")]
-pub use fault::is_planted;
+pub use fault_injection::planted::is_planted;
 pub use journal::Role;
 pub use layout::MAX_SLOTS;
 pub use reader::{CellPlace, Guard, Reader, RecordPlace};

@@ -31,7 +31,7 @@ impl Memory {
     /// As for `Store::create`: aligned, readable, writable, used by stores only.
     pub(crate) unsafe fn new(start: NonNull<u8>, bytes: usize) -> Self {
         assert!(start.as_ptr().addr().is_multiple_of(64), "a store begins at a multiple of 64");
-        crate::fault::is_planted("");
+        crate::fault_injection::planted::is_planted("");
         Memory { start, bytes }
     }
 
@@ -99,7 +99,7 @@ impl Memory {
     /// Nobody reads or writes these bytes at the same time: the block is not published yet.
     pub(crate) unsafe fn write(&self, block: Block, offset: usize, bytes: &[u8]) {
         let at = self.at(block, offset, bytes.len(), 1);
-        if crate::fault::is_planted("overrun") {
+        if crate::fault_injection::planted::is_planted("overrun") {
             // SAFETY: none, that is the fault.
             unsafe { self.start.as_ptr().add(self.bytes).write(1) };
         }

@@ -8,8 +8,8 @@
 //! finds a batch newer than the live generation and drops it; its blocks are in use.
 
 use crate::arena::{self, HEAD};
-use crate::failpoint::failpoint;
-use crate::fault::is_planted;
+use crate::fault_injection::failpoint::failpoint;
+use crate::fault_injection::planted::is_planted;
 use crate::index::{self, Visited};
 use crate::memory::{Block, Memory};
 use crate::record::{self, Record, WITH_CELLS};

@@ -1,8 +1,8 @@
 //! Changing records and publishing the next generation.
 
 use crate::arena;
-use crate::failpoint::failpoint;
-use crate::fault::is_planted;
+use crate::fault_injection::failpoint::failpoint;
+use crate::fault_injection::planted::is_planted;
 use crate::index::{self, Editor, Visited};
 use crate::memory::Block;
 use crate::record::{self, Attached, Cells, NewRecord, Record};

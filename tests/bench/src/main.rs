@@ -14,12 +14,10 @@ mod subjects {
     pub mod cluster;
     pub mod files;
     pub mod gateways;
-    pub mod handshakes;
     pub mod hostile;
     pub mod instructions;
     pub mod memory;
     pub mod peers;
-    pub mod policies;
     pub mod restart;
     pub mod scale;
     pub mod throughput;
@@ -56,9 +54,10 @@ mod measures {
 use anyhow::{Context, Result, bail};
 use measures::{bench, http, machine, probe, report, sample, slow, stretch, usage};
 use programs::{callgrind, conf, configuration, haproxy, manifests, nginx, product, snapshot, wrk};
+use subjects::instructions::{handshakes, policies};
 use subjects::{
-    algorithms, churn, cluster, files, gateways, handshakes, hostile, instructions, memory, peers,
-    policies, restart, scale, throughput, updates, webhook,
+    algorithms, churn, cluster, files, gateways, hostile, instructions, memory, peers, restart,
+    scale, throughput, updates, webhook,
 };
 
 use bench::Bench;

@@ -5,7 +5,7 @@
 //! Errors:  none; a line that cannot be read is left out, as glibc does.
 //! Units:   what the file does not say is as ingress-nginx has it: ndots 1, 2 s for an answer, 5 tries.
 
-use oxigress_objects::external_name::{DnsName, MAX_NAME_BYTES};
+use oxigress_objects::service::external_name::{DnsName, MAX_NAME_BYTES};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 

@@ -3,7 +3,7 @@
 //!
 //! Shape:   JSON, names to addresses; written at most once a second, by renaming. What cannot be read is empty.
 
-use oxigress_objects::external_name::DnsName;
+use oxigress_objects::service::external_name::DnsName;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;

@@ -14,7 +14,7 @@ use hickory_resolver::net::{DnsError, NetError};
 use hickory_resolver::proto::op::ResponseCode;
 use hickory_resolver::proto::rr::{Name, RecordType};
 use hickory_resolver::{Resolver, TokioResolver};
-use oxigress_objects::external_name::DnsName;
+use oxigress_objects::service::external_name::DnsName;
 use std::fs;
 use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt;

@@ -16,7 +16,7 @@ use kube::{Api, Client, Resource};
 use oxigress_core::text::line::with_causes;
 use oxigress_net::pause::{LONGEST, SHORTEST, jitter};
 use oxigress_net::places::Places;
-use oxigress_objects::external_name::MAX_NAME_BYTES;
+use oxigress_objects::service::external_name::MAX_NAME_BYTES;
 use oxigress_objects::{Kind, Name, Object, ObjectRef, References, Seen};
 use std::collections::{BTreeMap, BTreeSet};
 use tokio::sync::mpsc;

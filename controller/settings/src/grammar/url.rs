@@ -9,7 +9,7 @@ use oxigress_core::model::policy::{AuthHost, HeaderValue, Template};
 use oxigress_core::model::{BackendId, shorten};
 use oxigress_core::own_server::Reach;
 use oxigress_core::text::template::Part;
-use oxigress_objects::external_name::ExternalName;
+use oxigress_objects::service::external_name::ExternalName;
 use std::num::NonZeroU16;
 
 /// The id in the place of a backend that requests name. None has it.

@@ -1,7 +1,7 @@
 //! What is rendered, for flags and keys.
 
 use super::*;
-use oxigress_core::metrics::Buckets;
+use oxigress_core::telemetry::metrics::Buckets;
 use oxigress_settings::key::Key;
 use oxigress_settings::keys;
 

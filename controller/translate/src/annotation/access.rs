@@ -1,6 +1,10 @@
-//! Annotations that say who may come in: networks and passwords.
+//! Annotations that say who may come in: networks and passwords; below, auth servers, and how often
+//! and how fast.
 //!
 //! Source:  ingress-nginx's annotations. All of them protect: what cannot be honoured closes.
+
+pub(super) mod external_auth;
+pub(super) mod limits;
 
 use super::reader::Reader;
 use oxigress_core::model::policy::{Access, BasicAuth};

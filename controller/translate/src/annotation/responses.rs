@@ -3,7 +3,7 @@
 //! Source:  ingress-nginx's annotations.
 
 use super::reader::Reader;
-use crate::backend_ref::{BackendRef, first_port};
+use crate::claim::backend_ref::{BackendRef, first_port};
 use oxigress_core::model::BackendId;
 use oxigress_core::model::policy::{Errors, HeaderName, HeaderValue, Policies, ResponseHeader};
 use oxigress_objects::{Key, Kind, ObjectRef};

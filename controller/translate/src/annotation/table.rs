@@ -3,6 +3,8 @@
 //!
 //! Source:  ingress-nginx's annotations.
 
+pub(super) mod old;
+
 /// An annotation of ingress-nginx and what becomes of it.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {

@@ -5,10 +5,10 @@
 
 use super::{Lack, Resolved, Usage, find_port};
 use crate::Options;
-use crate::backend_ref::BackendRef;
+use crate::claim::backend_ref::BackendRef;
 use oxigress_core::model::{Endpoint, EndpointSet};
-use oxigress_objects::external_name::{DnsName, ExternalName};
 use oxigress_objects::ingress::Port;
+use oxigress_objects::service::external_name::{DnsName, ExternalName};
 use oxigress_objects::service::{Service, ServicePort, TargetPort};
 use oxigress_objects::verdict::{Note, Severity};
 use oxigress_objects::{Key, Kind, ObjectRef, World};

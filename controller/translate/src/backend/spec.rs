@@ -15,7 +15,7 @@
 //! Rejected: an id with every setting in it, which a change of a weight would turn into another backend.
 
 use crate::annotation::balancing::{self, Balancing};
-use crate::backend_ref::BackendRef;
+use crate::claim::backend_ref::BackendRef;
 use crate::ingress::Claims;
 use oxigress_core::model::{Backend, BackendId, Invalid, Split};
 use oxigress_objects::{Key, Name};

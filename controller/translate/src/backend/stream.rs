@@ -6,7 +6,7 @@
 //!          not PROXY refuses the entry, which the reference takes for nothing.
 
 use crate::Options;
-use crate::backend_ref::BackendRef;
+use crate::claim::backend_ref::BackendRef;
 use oxigress_core::model::{BackendId, StreamPort};
 use oxigress_objects::ingress::Port;
 use oxigress_objects::service::Protocol;

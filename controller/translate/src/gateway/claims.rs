@@ -8,7 +8,7 @@ use super::routes::room::{Room, Taken};
 use super::servers::memo::{Memo, NamedHosts, Totals};
 use super::{Built, gateways};
 use crate::Options;
-use crate::age::Age;
+use crate::claim::age::Age;
 use crate::host::owner::GatewayClaim;
 use oxigress_core::model::HostPattern;
 use oxigress_objects::{Kind, ObjectRef, World};

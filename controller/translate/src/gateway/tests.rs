@@ -13,7 +13,7 @@ mod wildcards;
 pub use https::an_authority;
 
 use super::work::{self, Step};
-use crate::testing::options;
+use crate::tests::options;
 use crate::{Options, Translator};
 use oxigress_core::model::{HostPattern, ListenerHost};
 use oxigress_objects::document::{self, Found};

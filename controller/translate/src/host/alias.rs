@@ -3,7 +3,7 @@
 //! Source:  ingress-nginx's annotations: server-alias of the oldest Ingress that has any; from-to-www-redirect of any.
 //!          The owner of a host gives its aliases (`aliases.rs`); whether one holds is decided by `owner::decide`.
 
-use crate::age::Age;
+use crate::claim::age::Age;
 use oxigress_core::model::HostPattern;
 use oxigress_objects::Key;
 

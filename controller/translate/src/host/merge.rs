@@ -15,7 +15,7 @@ pub use ids::Ids;
 use crate::Options;
 use crate::annotation::Common;
 use crate::backend::spec::{BackendSpec, HostBackend, SpecOwners};
-use crate::backend_ref::BackendRef;
+use crate::claim::backend_ref::BackendRef;
 use crate::host::aliases::{self, MAX_COPIED_RULES};
 use crate::host::guests::{GuestRoom, MAX_BYTES, MAX_EXPRESSIONS, MAX_PATHS};
 use crate::host::owner::{GatewayClaim, HostView};

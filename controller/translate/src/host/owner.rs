@@ -7,8 +7,8 @@
 //!          paths of the Ingress that says it, and no others.
 //! Source:  docs/differences/hosts.md. The reference takes the oldest value of any namespace.
 
-use crate::age::Age;
 use crate::annotation::{ClientTls, HostSettings, Hosts};
+use crate::claim::age::Age;
 use crate::host::alias::Alias;
 use crate::ingress::{Claim, Claims};
 use oxigress_core::model::{self, HostPattern, PathPattern, WELL_KNOWN};

@@ -1,13 +1,13 @@
 //! What an Ingress claims: paths by host, where they lead, and what holds for them.
 
-use crate::age::Age;
 use crate::annotation::balancing::Balancing;
 use crate::annotation::canary::Canary;
 use crate::annotation::{Annotations, HostSettings};
-use crate::backend_ref::BackendRef;
+use crate::claim::age::Age;
+use crate::claim::backend_ref::BackendRef;
+use crate::claim::policies::SharedPolicies;
 use crate::host::owner::Sealed;
 use crate::ingress::unserved::{Unserved, UnservedOn};
-use crate::shared_policies::SharedPolicies;
 use oxigress_core::model::policy::Policies;
 use oxigress_core::model::{BackendId, HostPattern, HttpsRedirect, Origin, PathPattern, Policy};
 use oxigress_objects::Key;

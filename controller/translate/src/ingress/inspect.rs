@@ -47,8 +47,7 @@ fn is_suspicious(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Translator;
-    use crate::testing;
+    use crate::{Translator, tests};
     use oxigress_core::model::{HostPattern, PathPattern};
 
     #[test]
@@ -62,7 +61,7 @@ mod tests {
             )
         };
         let host = HostPattern::parse("h.test").unwrap();
-        let flags = testing::options("--deep-inspect");
+        let flags = tests::options("--deep-inspect");
         let canary = |text| format!(", nginx.ingress.kubernetes.io/canary: '{text}'");
         let (yes, no, odd) = (canary("true"), canary("False"), canary("maybe"));
         let unclear = format!("{odd}, nginx.ingress.kubernetes.io/canary-weight: '1'");
@@ -75,7 +74,7 @@ mod tests {
             (&unclear, "/etc/passwd", "b"),
         ] {
             let all = ingress("a", 2020, annotation, path) + &ingress("b", 2024, "", "/b");
-            let (world, mut translator) = (testing::world(&all), Translator::new(flags.clone()));
+            let (world, mut translator) = (tests::world(&all), Translator::new(flags.clone()));
             translator.update(&world, &world.all());
             let (key, _) = translator.owner_of(&host).unwrap();
             assert_eq!(*key.namespace, *owner, "{annotation} {path}");

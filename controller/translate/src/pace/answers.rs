@@ -5,7 +5,7 @@
 
 use super::Pace;
 use oxigress_objects::Name;
-use oxigress_objects::external_name::{DnsAnswer, DnsName};
+use oxigress_objects::service::external_name::{DnsAnswer, DnsName};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 

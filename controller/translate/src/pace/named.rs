@@ -2,8 +2,8 @@
 
 use super::{Pace, Payer};
 use crate::Translator;
-use crate::age::Age;
 use crate::annotation::is_of_names;
+use crate::claim::age::Age;
 use crate::ingress::hosts_to_have;
 use crate::relation::Relation;
 use oxigress_core::model::HostPattern;

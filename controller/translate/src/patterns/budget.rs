@@ -3,7 +3,7 @@
 //! Units:   nanoseconds of CPU, told from the texts (`oxigress_core::patterns::price_of`), so every replica decides alike.
 //! Errors:  the newest Ingresses of a namespace that asks for more are over the budget; the others are not touched.
 
-use crate::age::stock::Stock;
+use crate::claim::age::stock::Stock;
 use crate::patterns::{Meaning, Searched, snippets};
 use oxigress_core::model::Invalid;
 use oxigress_core::patterns::{is_plain, price_of, price_of_reading};
@@ -101,9 +101,8 @@ impl PatternBudget {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Options;
-    use crate::testing;
     use crate::translate;
+    use crate::{Options, tests};
     use oxigress_core::model::policy::PolicyId;
     use oxigress_core::model::{HostPattern, PathPattern, Rule};
     use oxigress_core::patterns::Patterns;
@@ -170,7 +169,7 @@ mod tests {
             text
         };
         let all: String = (0..22).map(|n| ingress(&format!("i{n:02}"), 300)).collect();
-        let world = testing::world(&(all + &ingress("small", 1)));
+        let world = tests::world(&(all + &ingress("small", 1)));
         let translation = translate(&world, &Options::default());
         let count = |host: &str| {
             let host = HostPattern::parse(host).unwrap();
@@ -197,7 +196,7 @@ mod tests {
              pathType: Prefix, backend: {{ service: {{ name: s, port: {{ number: 80 }} }} }} }}\n",
             path_type == "ImplementationSpecific"
         );
-        let snapshot = translate(&testing::world(&text), &Options::default()).snapshot;
+        let snapshot = translate(&tests::world(&text), &Options::default()).snapshot;
         let server = encode_server(&snapshot.servers[&HostPattern::parse("a.test").unwrap()]);
         let route = ServerView::new(&server).rule(
             path.as_bytes(),

@@ -4,7 +4,7 @@
 //!          The age is that of the object, so an old one shows none newly where others would lose by it.
 
 use crate::Translator;
-use crate::age::Age;
+use crate::claim::age::Age;
 use crate::host::certificate;
 use crate::host::owner;
 use crate::ingress::Claims;

@@ -2,7 +2,7 @@
 
 use super::Merged;
 use crate::Translator;
-use crate::age::Age;
+use crate::claim::age::Age;
 use crate::host::alias::Alias;
 use crate::host::aliases;
 use crate::host::owner::{self, HostOwnership, HostView, OwnerDecision, ServedFrom};

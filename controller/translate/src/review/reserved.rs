@@ -15,7 +15,7 @@
 //! Limit:   paths are not compared. A route without host names, and one with a wildcard, are not looked at; nor are ports and
 //!          listeners without a host of sets that are not in force.
 
-use crate::age::Age;
+use crate::claim::age::Age;
 use crate::gateway::{self, NewListeners, OwnListeners, Standing};
 use crate::host::owner::HostOwnership;
 use crate::ingress::class::{self, Choice};

@@ -3,7 +3,7 @@
 use super::ReviewOutcome;
 use crate::Reviews;
 use crate::Translator;
-use crate::age::Age;
+use crate::claim::age::Age;
 use crate::gateway::{Asked, PlaceOwner, RouteHosts, Standing, asked, covers, is_wide};
 use crate::host::owner::{self, HostOwnership};
 use crate::ingress::Claims;

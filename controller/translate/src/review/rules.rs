@@ -7,7 +7,7 @@
 
 use super::routes::{Loss, Lost};
 use crate::Translator;
-use crate::age::Age;
+use crate::claim::age::Age;
 use crate::gateway::{Asked, Rank, RouteHosts, covers, excludes, specificity};
 use crate::host::merge::MergedHost;
 use crate::host::owner;

@@ -11,7 +11,7 @@ use super::ReviewOutcome;
 use super::routes::{Loss, why};
 use crate::Reviews;
 use crate::Translator;
-use crate::age::Age;
+use crate::claim::age::Age;
 use crate::gateway::{Admitted, Home, NewListeners, OfSet, Standing};
 use crate::host::owner::HostOwnership;
 use crate::pace::price::Prices;

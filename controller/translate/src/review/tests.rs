@@ -1,7 +1,7 @@
 //! One test for each check of ingress-nginx's admission controller, through the same manifests and flags that people write.
 
 use super::*;
-use crate::testing;
+use crate::tests;
 use oxigress_objects::document::{self, Found};
 use oxigress_objects::gateway::Route;
 use oxigress_objects::{Changed, Object};
@@ -95,7 +95,7 @@ pub(super) struct Fixture {
 
 impl Fixture {
     pub(super) fn new(flags: &str, manifests: &[String]) -> Self {
-        let mut translator = Translator::new(testing::options(flags));
+        let mut translator = Translator::new(tests::options(flags));
         let (mut world, mut changed) = (World::default(), Changed::default());
         for text in std::iter::once(CLASS).chain(manifests.iter().map(String::as_str)) {
             for (id, object) in objects(text) {

@@ -5,14 +5,14 @@ use crate::annotation::balancing::Balancing;
 use crate::backend::size::Sizes;
 use crate::backend::spec::{self, BackendSpec, HostBackend};
 use crate::backend::{self, Lack, Usage};
-use crate::backend_ref::{self, BackendRef};
+use crate::claim::backend_ref::{self, BackendRef};
 use crate::gateway::{self, RouteBackend};
-use crate::notes::Part;
 use crate::pace::price::endpoints;
+use crate::translator::notes::Part;
 use oxigress_core::model::policy::AuthHost;
 use oxigress_core::model::{Backend, BackendId, EndpointSet};
 use oxigress_core::wire::native::Patch;
-use oxigress_objects::external_name::DnsName;
+use oxigress_objects::service::external_name::DnsName;
 use oxigress_objects::verdict::Note;
 use oxigress_objects::{Changed, Key, Kind, Name, ObjectRef, World};
 use oxigress_settings::grammar::url;
@@ -366,7 +366,7 @@ impl Used<'_> {
 mod tests {
     use super::*;
     use crate::Options;
-    use crate::testing::world;
+    use crate::tests::world;
 
     const CLASS: &str = "{apiVersion: networking.k8s.io/v1, kind: IngressClass, metadata: {name: nginx}, \
          spec: {controller: k8s.io/ingress-nginx}}\n";

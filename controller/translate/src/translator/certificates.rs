@@ -2,11 +2,11 @@
 
 use super::{Translator, put};
 use crate::HostOwnership;
-use crate::age::Age;
+use crate::claim::age::Age;
 use crate::gateway::Shown;
 use crate::host::certificate;
 use crate::host::owner::{OwnerDecision, ServedFrom};
-use crate::notes::Part;
+use crate::translator::notes::Part;
 use oxigress_core::model::{Certificate, CertificateId, HostPattern};
 use oxigress_objects::verdict::Note;
 use oxigress_objects::{Key, Kind, ObjectRef, World};
@@ -203,7 +203,7 @@ pub(super) fn oldest_ingress(decided: &OwnerDecision<'_>) -> Option<Age> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing;
+    use crate::tests;
     use oxigress_objects::Changed;
     use std::fmt::Write;
 
@@ -228,7 +228,7 @@ mod tests {
             let host = format!("h{number}.test");
             below.write_str(&ingress(&format!("i{number}"), "m", &host, "/", "[]")).unwrap();
         }
-        let mut world = testing::world(&(below + &wildcard("/", true)));
+        let mut world = tests::world(&(below + &wildcard("/", true)));
         let mut translator = Translator::new(crate::Options::default());
         let key = Key::new("n", "w");
         let mut changed =
@@ -243,7 +243,7 @@ mod tests {
         for (path, has_tls, expected) in
             [("/x", true, 1), ("/x", false, 101), ("/y", false, 1), ("/y", true, 101)]
         {
-            let new = testing::world(&wildcard(path, has_tls));
+            let new = tests::world(&wildcard(path, has_tls));
             world.ingresses.extend(new.ingresses);
             assert_eq!(choices(&world), expected, "{path} {has_tls}");
         }

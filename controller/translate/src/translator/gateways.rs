@@ -3,11 +3,11 @@
 
 use super::certificates::oldest_ingress;
 use super::{BundleSource, PolicyHolder, Translator, put, touched};
-use crate::age::Age;
 use crate::backend::spec::{BackendSpec, Override};
+use crate::claim::age::Age;
 use crate::gateway::{self, Beside, Built, Edited, HeldPorts, HostOwner, RouteBackend};
 use crate::host::owner::{GatewayClaim, ServedFrom};
-use crate::notes::Part;
+use crate::translator::notes::Part;
 use oxigress_core::model::{BackendId, HostPattern, SessionPlace, SessionRoute, StreamPort};
 use oxigress_core::wire::native::Patch;
 use oxigress_objects::gateway as objects;

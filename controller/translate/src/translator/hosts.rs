@@ -1,14 +1,14 @@
 //! The hosts: who claims them, what follows them, their rules, policies and bundles.
 
 use super::{BundleSource, PolicyHolder, Translator, put};
-use crate::age::Age;
 use crate::backend::spec::HostBackend;
+use crate::claim::age::Age;
 use crate::host::alias::Alias;
 use crate::host::aliases;
 use crate::host::owner::{self, GatewayClaim, HostView, ServedFrom};
 use crate::host::{gate, merge};
 use crate::ingress::Claims;
-use crate::notes::Part;
+use crate::translator::notes::Part;
 use oxigress_core::model::policy::{Policies, PolicyId};
 use oxigress_core::model::{BackendId, Bundle, BundleId, HostPattern};
 use oxigress_core::wire::native::Patch;

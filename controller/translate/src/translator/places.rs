@@ -1,9 +1,9 @@
 //! The places of listeners: the servers of their hosts, whose they are, and what is said about the objects that bring them.
 
 use super::{PolicyHolder, Translator, put};
-use crate::age::Age;
+use crate::claim::age::Age;
 use crate::gateway::{self, Merged, PlaceOwner};
-use crate::notes::Part;
+use crate::translator::notes::Part;
 use oxigress_core::model::policy::TlsPolicy;
 use oxigress_core::model::{HostPattern, ListenerHost, Server};
 use oxigress_core::wire::native::Patch;

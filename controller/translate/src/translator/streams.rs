@@ -2,8 +2,8 @@
 
 use super::{Translator, put};
 use crate::backend::{self, Usage, size, stream};
-use crate::notes::Part;
 use crate::pace::price::endpoints;
+use crate::translator::notes::Part;
 use oxigress_core::model::{Backend, BackendId, StreamPort};
 use oxigress_core::wire::native::Patch;
 use oxigress_objects::service::Protocol;

@@ -1,9 +1,9 @@
 //! Which objects are behind the records that nginx does not get.
 
 use crate::Translator;
-use crate::notes::Part;
 use crate::pace::WaitingNews;
 use crate::patterns::budget;
+use crate::translator::notes::Part;
 use oxigress_core::model::{BackendId, HostPattern, ListenerHost, Rule, SessionPlace, StreamPort};
 use oxigress_core::record;
 use oxigress_core::record::table::RecordRef;
@@ -193,7 +193,7 @@ fn waiting_message(wait: Duration) -> String {
 mod tests {
     use super::*;
     use crate::Options;
-    use crate::testing::world;
+    use crate::tests::world;
     use oxigress_objects::verdict::Severity;
 
     /// Of one host two Ingresses of two namespaces, and a host beside it.

@@ -7,6 +7,9 @@
 //!          variables, paths and queries, however often the request is sent to another path.
 //! Source:  ngx_http_script_regex_start_code and its neighbours; a set of captures lasts until the next pattern matches.
 
+pub(super) mod moved;
+pub(super) mod scripted;
+
 use super::facts::Facts;
 use super::rewrite::{self, Rewritten};
 use super::trace::Reason;

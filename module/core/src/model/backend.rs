@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::num::NonZeroU16;
 
-crate::object::objects!(Backend, HashBy, Affinity, Cookie, Split, Ejection, Endpoint);
+crate::model::object::objects!(Backend, HashBy, Affinity, Cookie, Split, Ejection, Endpoint);
 
 /// A group of endpoints that serve the same thing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -38,7 +38,7 @@ use super::{BackendId, BundleId, Invalid, checked};
 use serde::{Deserialize, Deserializer, Serialize};
 use std::num::NonZeroU32;
 
-crate::object::objects!(Policies, Redirect, Rewrite, Cors, ResponseHeader, Errors, Mirror);
+crate::model::object::objects!(Policies, Redirect, Rewrite, Cors, ResponseHeader, Errors, Mirror);
 
 /// The policies of the rules that name them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -7,7 +7,7 @@ use super::{Invalid, checked, shorten};
 use crate::patterns::check_text;
 use serde::{Deserialize, Deserializer, Serialize};
 
-crate::object::objects!(Selection, ValueMatch);
+crate::model::object::objects!(Selection, ValueMatch);
 
 /// Most conditions of one rule.
 const MAX_CONDITIONS: usize = 64;

@@ -85,7 +85,7 @@ impl fmt::Display for SessionPlace {
     }
 }
 
-crate::object::objects!(SessionRoute, SessionTarget);
+crate::model::object::objects!(SessionRoute, SessionTarget);
 
 /// What is done with the sessions of a place.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

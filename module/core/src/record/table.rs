@@ -13,16 +13,16 @@ mod tests;
 pub use super::definition::Record;
 pub use operations::{Operations, RecordRef};
 
-use super::{
-    backend, bundle, certificate, endpoints, listener, name, passthrough, policies, port, server,
-    session, tls,
-};
+use super::stream::{passthrough, port, session};
+use super::tls::{self, bundle, certificate, name};
+use super::upstream::{backend, endpoints};
+use super::{listener, policies, server};
 use crate::model::Settings;
 use crate::wire::native::Patch;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-crate::object::objects!(Snapshot, Upsert, Keys);
+crate::model::object::objects!(Snapshot, Upsert, Keys);
 
 /// The place of a kind's records in each type that has tables.
 trait Table: Record {

@@ -1,4 +1,10 @@
-//! How a host speaks TLS, as JSON: during a handshake there is no rule yet.
+//! How a host speaks TLS, as JSON: during a handshake there is no rule yet. Below are the other
+//! records of a handshake: certificates, the server names that have one, and bundles of authorities
+//! or revocation lists.
+
+pub(super) mod bundle;
+pub(super) mod certificate;
+pub(super) mod name;
 
 use super::definition::Record;
 use super::definition::{Checks, Fault};

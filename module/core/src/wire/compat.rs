@@ -13,13 +13,13 @@ pub use convert::Converted;
 pub use servers::{Pem, Servers};
 
 use super::null_is_default;
-use crate::model::{BackendId, HostPattern, Invalid};
+use crate::model::{BackendId, HostPattern, Invalid, object};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::num::NonZeroU16;
 
-crate::object::objects!(Element, Address, SessionAffinity, CookieAffinity, HashBy, TrafficShaping);
+object::objects!(Element, Address, SessionAffinity, CookieAffinity, HashBy, TrafficShaping);
 
 /// One backend. `endpoints` are removed before the rest is stored for `GET`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

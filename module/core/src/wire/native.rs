@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 
 pub use crate::record::table::{Keys, Upsert};
 
-crate::object::objects!(Whole, Patch);
+crate::model::object::objects!(Whole, Patch);
 
 /// The version of this format that this program reads and writes.
 pub const VERSION: u32 = 1;

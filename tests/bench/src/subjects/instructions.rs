@@ -3,11 +3,13 @@
 //! One nginx process under callgrind, one keep-alive connection, one request at a time; the endpoint is
 //! another nginx, not counted. The kernel is not counted either.
 
+pub mod handshakes;
+pub mod policies;
+
 use crate::bench::Bench;
 use crate::callgrind::Callgrind;
 use crate::conf::{Ports, Route};
 use crate::configuration::Configuration;
-use crate::handshakes;
 use crate::http::Client;
 use crate::report::{Table, percent, thousands};
 use crate::snapshot::{self, HOST};

@@ -9,9 +9,9 @@ use super::script::{self, At};
 use super::speaker::Speaker;
 use super::values::{Left, Loss, Not, Result, impossible};
 use super::{found, headers, location, say_to};
+use crate::claim::policies::id_of;
 use crate::patterns::Compiler;
 use crate::patterns::snippets::place_words;
-use crate::shared_policies::id_of;
 use oxigress_core::model::policy::script::{Answer, Location, Place, Script, ScriptPattern, Step};
 use oxigress_core::model::policy::{
     Access, EditAction, InputEdit, Policies, PolicyId, Proxy, ResponseEdit,

@@ -3,7 +3,7 @@
 //! Cost:    that of the hosts that routes name, once. What listeners leave is written down for no listener: a host may lie below
 //!          many of them, and a listener above many hosts.
 
-use crate::age::Age;
+use crate::claim::age::Age;
 use crate::gateway::work::{self, Step};
 use oxigress_core::model::HostPattern;
 use oxigress_objects::{Kind, Name};

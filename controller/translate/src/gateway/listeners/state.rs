@@ -4,7 +4,7 @@ use super::address::Place;
 use super::left::Leaves;
 use super::protocol::Protocol;
 use crate::Options;
-use crate::age::Age;
+use crate::claim::age::Age;
 use oxigress_core::model::policy::TlsPolicy;
 use oxigress_core::model::{CertificateId, HostPattern, SessionPlace, StreamPort};
 use oxigress_objects::gateway::{Gateway, Listener, ListenerSet};

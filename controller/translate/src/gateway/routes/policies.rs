@@ -10,7 +10,7 @@ use super::room::Room;
 use crate::Options;
 use crate::annotation::balancing::Balancing;
 use crate::annotation::{self, IngressContext, route, table};
-use crate::backend_ref::BackendRef;
+use crate::claim::backend_ref::BackendRef;
 use crate::gateway::Built;
 use crate::gateway::work::{self, Step};
 use crate::patterns::Compiler;

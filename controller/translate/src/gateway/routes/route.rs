@@ -11,7 +11,7 @@ use super::policies::{APPLIED, Named, PolicyContent};
 use super::target::{self, Common, Resolved, Spoken, ToEndpoints};
 use super::tls_policy::TlsPolicies;
 use crate::annotation::balancing::Balancing;
-use crate::backend_ref::BackendRef;
+use crate::claim::backend_ref::BackendRef;
 use crate::gateway::work::{self, Step};
 use oxigress_core::model::policy::{AuthHost, HeaderValue, Mirror, Policies, Template};
 use oxigress_core::model::{BackendId, Invalid, PathPattern, Selection};

@@ -1,7 +1,7 @@
 //! Who serves the requests of a rule, who may be referred to, and whose objects are served.
 
 use crate::Options;
-use crate::backend_ref::BackendRef;
+use crate::claim::backend_ref::BackendRef;
 use kube::core::SelectorExt;
 use oxigress_core::model::BackendId;
 use oxigress_core::model::policy::{Policies, Protocol, Proxy, UpstreamTls};

@@ -5,11 +5,12 @@ mod well_known;
 use super::memo::{Outcome, ParentsOfHost};
 use super::rank::{self, Age, Ranked};
 use super::served::Candidate;
+use crate::Options;
+use crate::claim::age;
 use crate::gateway::listeners::state::seen_port;
 use crate::gateway::{Beside, HostOwner, PlaceOwner};
 use crate::host::guests::Shares;
 use crate::host::owner::{self, HostOwnership};
-use crate::{Options, age};
 use oxigress_core::model::{
     HostPattern, ListenerHost, MAX_RULES, PathPattern, Policy, Rule, Selection, Server,
 };

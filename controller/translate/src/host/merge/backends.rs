@@ -2,7 +2,7 @@
 
 use super::{EXPRESSIONS, Merge, Winner};
 use crate::backend::spec::{self, BackendSpec, HostBackend, Override};
-use crate::backend_ref::BackendRef;
+use crate::claim::backend_ref::BackendRef;
 use crate::ingress::Claims;
 use oxigress_core::model::{BackendId, Cookie, PathPattern};
 use oxigress_objects::Key;

@@ -161,7 +161,7 @@ impl Winner<'_> {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Translator, testing};
+    use crate::{Translator, tests};
     use oxigress_core::model::{HostPattern, MAX_RULES, PathPattern};
 
     const AUTH: &str = "nginx.ingress.kubernetes.io/whitelist-source-range: 127.0.0.1";
@@ -189,8 +189,7 @@ mod tests {
 
     /// The paths of the host that answer 503, and how many Ingresses are told why.
     fn closed(all: &str, flags: &str) -> (Vec<String>, usize) {
-        let (world, mut translator) =
-            (testing::world(all), Translator::new(testing::options(flags)));
+        let (world, mut translator) = (tests::world(all), Translator::new(tests::options(flags)));
         translator.update(&world, &world.all());
         let snapshot = translator.snapshot();
         let rules = &snapshot.servers[&HostPattern::parse("h.test").unwrap()].rules;

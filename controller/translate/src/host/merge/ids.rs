@@ -1,6 +1,6 @@
 //! Ids of policies.
 
-use crate::shared_policies::id_of;
+use crate::claim::policies::id_of;
 use oxigress_core::model::policy::{Policies, PolicyId};
 use std::collections::BTreeMap;
 use std::sync::Arc;

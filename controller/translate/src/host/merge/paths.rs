@@ -1,7 +1,7 @@
 //! The paths of a host beside those that are claimed: its root, what is closed, canaries that join.
 
 use super::{Merge, Winner, root};
-use crate::backend_ref::BackendRef;
+use crate::claim::backend_ref::BackendRef;
 use crate::host::passthrough;
 use crate::ingress::{Claim, Claims};
 use oxigress_core::model::policy::{Policies, Redirect};

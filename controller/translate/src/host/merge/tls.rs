@@ -2,8 +2,8 @@
 
 use super::{Merge, Winner, root};
 use crate::Options;
-use crate::age::Age;
 use crate::annotation::ClientTls;
+use crate::claim::age::Age;
 use crate::host::owner::{GatewayClaim, HostView};
 use crate::host::upstream_tls::{HostUpstreamTls, PathUpstreamTls};
 use oxigress_core::model::HostPattern;
@@ -163,7 +163,7 @@ impl<'a> Merge<'a> {
 #[cfg(test)]
 mod tests {
     use crate::Translator;
-    use crate::testing::{options, world};
+    use crate::tests::{options, world};
     use oxigress_core::model::HostPattern;
 
     #[test]

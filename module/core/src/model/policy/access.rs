@@ -8,7 +8,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Deserializer, Serialize};
 use std::fmt;
 
-crate::object::objects!(
+crate::model::object::objects!(
     Access,
     BasicAuth,
     ExternalAuth,

@@ -5,7 +5,7 @@
 use super::{HeaderName, Template, is_false};
 use serde::{Deserialize, Serialize};
 
-crate::object::objects!(InputEdit);
+crate::model::object::objects!(InputEdit);
 
 /// A change of a client's headers. A list of them is carried out in its order, before any other header for the endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

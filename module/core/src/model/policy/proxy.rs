@@ -7,7 +7,7 @@ use crate::model::BundleId;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-crate::object::objects!(Proxy, Replacement, CookieFlags, UpstreamTls);
+crate::model::object::objects!(Proxy, Replacement, CookieFlags, UpstreamTls);
 
 /// Settings of nginx's proxy modules; for an absent one the value of nginx.conf holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

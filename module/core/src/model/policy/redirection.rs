@@ -5,7 +5,7 @@
 use super::HeaderValue;
 use serde::{Deserialize, Serialize};
 
-crate::object::objects!(RedirectTo);
+crate::model::object::objects!(RedirectTo);
 
 /// A redirect that keeps what it does not name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -5,7 +5,7 @@
 use super::{HeaderName, Template};
 use serde::{Deserialize, Serialize};
 
-crate::object::objects!(ResponseEdit);
+crate::model::object::objects!(ResponseEdit);
 
 /// A change of a response's headers. A list of them is carried out in its order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -10,7 +10,7 @@ use crate::model::{Invalid, checked, shorten};
 use crate::patterns::{check_length, check_text};
 use serde::{Deserialize, Deserializer, Serialize};
 
-crate::object::objects!(Script, Test, If, Set, RewriteStep, Answer, Location);
+crate::model::object::objects!(Script, Test, If, Set, RewriteStep, Answer, Location);
 
 /// Steps and locations of a rule, or of a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

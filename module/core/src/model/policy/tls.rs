@@ -6,7 +6,7 @@ use super::{HeaderValue, Template, is_false};
 use crate::model::BundleId;
 use serde::{Deserialize, Serialize};
 
-crate::object::objects!(TlsPolicy, ClientCertificates);
+crate::model::object::objects!(TlsPolicy, ClientCertificates);
 
 /// The TLS settings of a host; for an absent field the value of nginx.conf holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -3,7 +3,7 @@
 use super::{Template, is_false};
 use serde::{Deserialize, Serialize};
 
-crate::object::objects!(Tracing);
+crate::model::object::objects!(Tracing);
 
 /// How the requests of a rule are traced.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -4,7 +4,7 @@ use crate::model::{Certificate, CertificateId, HostPattern, Invalid, MAX_PEM_BYT
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-crate::object::objects!(Servers);
+crate::model::object::objects!(Servers);
 
 /// The body of `POST /configuration/servers`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

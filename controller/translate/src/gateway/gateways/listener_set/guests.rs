@@ -7,7 +7,7 @@
 
 use super::Read;
 use crate::Options;
-use crate::age::Age;
+use crate::claim::age::Age;
 use crate::gateway::listeners::host::levels;
 use crate::gateway::listeners::left::{Group, Leaves, Left};
 use crate::gateway::listeners::state::{Gateways, ListenerState};

@@ -2,7 +2,7 @@
 
 use super::{PolicyContent, RouteReader, Target};
 use crate::annotation::balancing::Balancing;
-use crate::backend_ref::BackendRef;
+use crate::claim::backend_ref::BackendRef;
 use oxigress_core::model::BackendId;
 use oxigress_objects::gateway::HttpRouteRule;
 use oxigress_objects::gateway_status::Condition;

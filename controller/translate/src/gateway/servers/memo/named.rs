@@ -1,6 +1,6 @@
 //! Which routes and listeners name which hosts: whose a host is follows from the oldest of them.
 
-use crate::age::Age;
+use crate::claim::age::Age;
 use crate::host::owner::GatewayClaim;
 use crate::relation::Relation;
 use oxigress_core::model::HostPattern;

@@ -2,7 +2,7 @@
 
 mod kinds;
 
-use crate::testing::options;
+use crate::tests::options;
 use crate::{Options, Translator};
 use oxigress_core::model::{HostPattern, ListenerHost};
 use oxigress_core::patterns::Patterns;

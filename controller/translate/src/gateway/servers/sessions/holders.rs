@@ -1,7 +1,7 @@
 //! Which routes have the sessions of server names, for reviews: an older object that names a host newly may close what a route has
 //! that has not written it.
 
-use crate::age::Age;
+use crate::claim::age::Age;
 use crate::gateway::listeners::host::levels;
 use crate::gateway::servers::rank;
 use oxigress_core::model::{HostPattern, SessionPlace, SessionRoute, StreamPort};
