@@ -138,24 +138,7 @@ pub fn parse(
         annotations,
         ..Claims::nothing(key, ingress.created)
     };
-    let (mut hosts, mut unserved) = (Hosts::new(), unserved::Draft::default());
-    if let Some(target) = &ingress.default_backend {
-        claims.default_backend = backend_ref(key, target, "spec.defaultBackend", &mut notes);
-        if ingress.rules.is_empty() {
-            hosts.entry(HostPattern::default_host()).or_default();
-            if claims.default_backend.is_none() {
-                unserved.add(&HostPattern::default_host(), "/", false);
-            }
-        }
-    }
-    let read = (&mut hosts, &mut unserved);
-    claims.read_rules(ingress, compiler, options.regex_per_host, read, &mut notes);
-    // Hosts behind the last path that is read are its own all the same.
-    let is_all_read = !unserved.is_unknown;
-    hosts_of(ingress).into_iter().filter(|_| !is_all_read).for_each(|host| {
-        hosts.entry(host).or_default();
-    });
-    claims.unserved = unserved.finish().filter(|_| claims.restricts_access());
+    let mut hosts = claims.read_hosts(ingress, compiler, options.regex_per_host, &mut notes);
     if claims.canary().is_some() {
         claims.restrict_to_canary(&mut hosts);
     }
@@ -304,6 +287,35 @@ pub fn take_paths_read() -> usize {
 }
 
 impl Claims {
+    /// The paths by host, and the default backend.
+    fn read_hosts(
+        &mut self,
+        ingress: &Ingress,
+        compiler: Compiler<'_>,
+        is_per_host: bool,
+        notes: &mut Vec<Note>,
+    ) -> Hosts {
+        let (mut hosts, mut unserved) = (Hosts::new(), unserved::Draft::default());
+        if let Some(target) = &ingress.default_backend {
+            self.default_backend = backend_ref(&self.key, target, "spec.defaultBackend", notes);
+            if ingress.rules.is_empty() {
+                hosts.entry(HostPattern::default_host()).or_default();
+                if self.default_backend.is_none() {
+                    unserved.add(&HostPattern::default_host(), "/", false);
+                }
+            }
+        }
+        self.read_rules(ingress, compiler, is_per_host, (&mut hosts, &mut unserved), notes);
+        // Hosts behind the last path that is read are its own all the same.
+        if unserved.is_unknown {
+            for host in hosts_of(ingress) {
+                hosts.entry(host).or_default();
+            }
+        }
+        self.unserved = unserved.finish().filter(|_| self.restricts_access());
+        hosts
+    }
+
     fn read_rules(
         &self,
         ingress: &Ingress,
