@@ -105,7 +105,7 @@ ingress-nginx:
 	@nginx-build/cluster/ingress-nginx
 
 .PHONY: ecosystem ecosystem-programs
-ecosystem: build kubernetes ecosystem-programs ## oauth2-proxy and other programs do their jobs through Oxigress, docs/ecosystem.md; needs root
+ecosystem: build kubernetes helm ecosystem-programs ## oauth2-proxy and other programs do their jobs through Oxigress, docs/ecosystem.md; needs root
 	@$(step) "compiling the jobs of the programs" ecosystem-build $(CARGO) build $(tested) -p oxigress-ecosystem \
 	  --features oxigress-store/failpoints
 	@$(CARGO_TARGET_DIR)/debug/oxigress-ecosystem $(ECOSYSTEM)

@@ -7,6 +7,7 @@
 mod browser;
 mod oauth2_proxy;
 mod program;
+mod prometheus;
 mod report;
 mod site;
 
@@ -21,7 +22,8 @@ use std::process::ExitCode;
 type Job = fn(&Directory) -> Result<Vec<String>>;
 
 /// In the order of the page.
-const JOBS: [(&str, Job); 1] = [("oauth2-proxy", oauth2_proxy::run)];
+const JOBS: [(&str, Job); 2] =
+    [("oauth2-proxy", oauth2_proxy::run), ("prometheus", prometheus::run)];
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
