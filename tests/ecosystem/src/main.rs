@@ -5,25 +5,35 @@
 //! Exit:    0 if every program did its job or cannot be built, 1 if one did not.
 
 mod browser;
+mod cert_manager;
 mod oauth2_proxy;
 mod program;
 mod prometheus;
 mod report;
 mod site;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use oxigress_tests::place::Directory;
 use oxigress_tests::{dist, nginx};
 use report::{Outcome, Row};
 use std::fs;
 use std::process::ExitCode;
 
-/// What a program is asked to do: the answer is what it did, a clause each.
-type Job = fn(&Directory) -> Result<Vec<String>>;
+/// A program and what it is asked to do.
+struct Job {
+    program: &'static str,
+    /// Programs that it needs beside.
+    beside: &'static [&'static str],
+    /// The answer is what it did, a clause each.
+    run: fn(&Directory) -> Result<Vec<String>>,
+}
 
 /// In the order of the page.
-const JOBS: [(&str, Job); 2] =
-    [("oauth2-proxy", oauth2_proxy::run), ("prometheus", prometheus::run)];
+const JOBS: [Job; 3] = [
+    Job { program: "oauth2-proxy", beside: &["mockoidc"], run: oauth2_proxy::run },
+    Job { program: "prometheus", beside: &[], run: prometheus::run },
+    Job { program: "cert-manager", beside: &["acmesolver", "pebble"], run: cert_manager::run },
+];
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -38,12 +48,17 @@ fn main() -> ExitCode {
 }
 
 fn run(words: &[String]) -> Result<bool> {
-    let is_asked = |name: &str| words.is_empty() || words.iter().any(|word| word == name);
-    let jobs: Vec<_> = JOBS.iter().filter(|(name, _)| is_asked(name)).collect();
+    let is_asked = |job: &&Job| words.is_empty() || words.iter().any(|word| word == job.program);
+    let jobs: Vec<_> = JOBS.iter().filter(is_asked).collect();
     ensure!(!jobs.is_empty(), "no program is called {words:?}");
     let mut rows = Vec::new();
-    for (name, job) in jobs {
-        let row = Row { program: program::pinned(name)?, outcome: outcome(name, *job) };
+    for job in jobs {
+        let beside = job.beside.iter().map(|name| program::pinned(name));
+        let row = Row {
+            program: program::pinned(job.program)?,
+            beside: beside.collect::<Result<_>>()?,
+            outcome: job.outcome(),
+        };
         println!("{}", row.line());
         rows.push(row);
     }
@@ -53,21 +68,25 @@ fn run(words: &[String]) -> Result<bool> {
     Ok(!rows.iter().any(|row| matches!(row.outcome, Outcome::Failed(_))))
 }
 
-fn outcome(name: &str, job: Job) -> Outcome {
-    match program::missing(name) {
-        Ok(None) => {}
-        Ok(Some(why)) => return Outcome::Missing(why),
-        Err(error) => return Outcome::Failed(format!("{error:#}")),
-    }
-    let directory = match Directory::new(name) {
-        Ok(directory) => directory,
-        Err(error) => return Outcome::Failed(format!("{error:#}")),
-    };
-    match job(&directory).with_context(|| logs(&directory)) {
-        Ok(done) => Outcome::Done(done),
-        Err(error) => {
-            let why = format!("{}\n{error:?}", error.root_cause());
-            Outcome::Failed(format!("{why}\nfiles: {}", directory.keep().display()))
+impl Job {
+    fn outcome(&self) -> Outcome {
+        for name in [self.program].iter().chain(self.beside) {
+            match program::missing(name) {
+                Ok(None) => {}
+                Ok(Some(why)) => return Outcome::Missing(format!("{name}: {why}")),
+                Err(error) => return Outcome::Failed(format!("{error:#}")),
+            }
+        }
+        let directory = match Directory::new(self.program) {
+            Ok(directory) => directory,
+            Err(error) => return Outcome::Failed(format!("{error:#}")),
+        };
+        match (self.run)(&directory) {
+            Ok(done) => Outcome::Done(done),
+            Err(error) => {
+                let why = format!("{error:#}\n{}", logs(&directory));
+                Outcome::Failed(format!("{why}\nfiles: {}", directory.keep().display()))
+            }
         }
     }
 }

@@ -60,6 +60,11 @@ impl Start {
         self
     }
 
+    pub fn env(mut self, name: &str, value: impl AsRef<std::ffi::OsStr>) -> Self {
+        self.0.env(name, value);
+        self
+    }
+
     /// Starts it with its output in `PROGRAM.log` of the directory.
     pub fn run(self, directory: &Directory) -> Result<Process> {
         let Start(mut command, name) = self;

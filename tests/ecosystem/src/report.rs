@@ -20,13 +20,14 @@ pub enum Outcome {
 
 pub struct Row {
     pub program: Pinned,
+    pub beside: Vec<Pinned>,
     pub outcome: Outcome,
 }
 
 impl Row {
     /// What the terminal shows.
     pub fn line(&self) -> String {
-        let (name, version) = (&self.program.name, &self.program.version);
+        let Pinned { name, version, .. } = &self.program;
         match &self.outcome {
             Outcome::Done(done) => format!("{name} {version}: {}: passed", done.join("; ")),
             Outcome::Missing(why) => format!("{name} {version}: not run: {why}"),
@@ -36,7 +37,11 @@ impl Row {
 
     /// One of the page: the module, what it did, the result.
     fn row(&self) -> String {
-        let Pinned { name, module, version } = &self.program;
+        let name = &self.program.name;
+        let all = [&self.program].into_iter().chain(&self.beside);
+        let module = |one: &Pinned| format!("`{}` {}", one.module, one.version);
+        let mut modules: Vec<_> = all.map(module).collect();
+        modules.dedup();
         let (done, result) = match &self.outcome {
             Outcome::Done(done) => (done.join("; "), "passed"),
             Outcome::Missing(why) => (why.clone(), "not run"),
@@ -44,7 +49,7 @@ impl Row {
                 (why.lines().next().unwrap_or_default().to_owned(), "**failed**")
             }
         };
-        format!("| {name} | `{module}` {version} | {} | {result} |\n", done.replace('|', "\\|"))
+        format!("| {name} | {} | {} | {result} |\n", modules.join(", "), done.replace('|', "\\|"))
     }
 }
 
@@ -55,7 +60,7 @@ pub fn write(rows: &[Row]) -> Result<()> {
     let (kept, _) =
         old.split_once(BEGIN).context("docs/ecosystem.md has no place for the table")?;
     let head = format!(
-        "`make ecosystem` at commit {}:\n\n| program | Go module | what it did through Oxigress | result |\n|---|---|---|---|\n",
+        "`make ecosystem` at commit {}:\n\n| program | Go modules | what it did through Oxigress | result |\n|---|---|---|---|\n",
         commit()?
     );
     let rows: String = rows.iter().map(Row::row).collect();
