@@ -6,6 +6,7 @@
 
 mod browser;
 mod cert_manager;
+mod external_dns;
 mod oauth2_proxy;
 mod program;
 mod prometheus;
@@ -29,10 +30,11 @@ struct Job {
 }
 
 /// In the order of the page.
-const JOBS: [Job; 3] = [
+const JOBS: [Job; 4] = [
     Job { program: "oauth2-proxy", beside: &["mockoidc"], run: oauth2_proxy::run },
     Job { program: "prometheus", beside: &[], run: prometheus::run },
     Job { program: "cert-manager", beside: &["acmesolver", "pebble"], run: cert_manager::run },
+    Job { program: "external-dns", beside: &[], run: external_dns::run },
 ];
 
 fn main() -> ExitCode {
