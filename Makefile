@@ -104,6 +104,14 @@ ingress-nginx:
 	@nginx-build/require parity
 	@nginx-build/cluster/ingress-nginx
 
+.PHONY: ecosystem ecosystem-programs
+ecosystem: build kubernetes helm ecosystem-programs ## oauth2-proxy and other programs do their jobs through Oxigress, docs/ecosystem.md; needs root
+	@$(step) "compiling the jobs of the programs" ecosystem-build $(CARGO) build $(tested) -p oxigress-ecosystem \
+	  --features oxigress-store/failpoints
+	@$(CARGO_TARGET_DIR)/debug/oxigress-ecosystem $(ECOSYSTEM)
+ecosystem-programs: packages
+	@nginx-build/cluster/ecosystem
+
 .PHONY: conformance conformance-suite
 conformance: build kubernetes conformance-suite ## the Gateway API's own suite; report in docs/conformance; needs root
 	CONFORMANCE_COMMIT=$$(git rev-parse --short HEAD) \

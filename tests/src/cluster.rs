@@ -288,8 +288,13 @@ impl Cluster {
         Ok(())
     }
 
+    /// Where etcd listens: programs that keep something there may share it.
+    pub fn etcd_url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.etcd_port)
+    }
+
     /// etcd's JSON gateway; a key is base64.
-    fn etcd_call(&self, name: &str, body: &Value) -> Result<Value> {
+    pub fn etcd_call(&self, name: &str, body: &Value) -> Result<Value> {
         let request = Request::new("POST", "localhost", &format!("/v3/kv/{name}"));
         let answer = block_on(client::send(
             &Address::http(self.etcd_port),

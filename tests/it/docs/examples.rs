@@ -17,7 +17,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::process::Command;
 
 /// Programs whose lines are not run here, and why.
-const NOT_RUN: [(&str, &str); 25] = [
+const NOT_RUN: [(&str, &str); 26] = [
     ("make", "builds, or runs what tests run elsewhere"),
     ("cargo", "builds"),
     ("podman", "needs podman and an image"),
@@ -40,6 +40,7 @@ const NOT_RUN: [(&str, &str); 25] = [
     ("target/dist/bin/oxigress --", "starts another product: run_example.rs does"),
     ("OXIGRESS_BENCH", "measures for minutes"),
     ("NGINX_SECOND_SOURCE", "builds another nginx"),
+    ("ECOSYSTEM", "programs of others, built for minutes"),
     ("PARITY", "asks ingress-nginx for minutes"),
     ("helm get", "needs a release in a cluster"),
     ("helm u", "`upgrade` and `uninstall` need a release in a cluster"),

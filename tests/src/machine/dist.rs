@@ -67,6 +67,15 @@ pub fn ingress_nginx() -> Result<PathBuf> {
     Ok(folder.canonicalize()?)
 }
 
+/// The folder of the programs of `make ecosystem`.
+pub fn ecosystem() -> Result<PathBuf> {
+    let folder = target().join("ecosystem");
+    if !folder.exists() {
+        bail!("{} is not there: run `make ecosystem`", folder.display());
+    }
+    Ok(folder.canonicalize()?)
+}
+
 /// The top folder of the work tree.
 pub fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
