@@ -22,7 +22,7 @@ mod status;
 pub mod work;
 
 pub use claims::{Claims, claims, edited as edited_claims};
-pub use edit::{Edited, edit};
+pub use edit::{Edited, edit, touched_session};
 pub use gateways::frontend::authorities_of as authorities_of_clients;
 pub use gateways::listener::MAX_LISTENERS;
 pub use gateways::{authorities_of_ours, is_ours, references_of, with_listeners};
@@ -94,8 +94,11 @@ pub struct Built {
     pub session_hosts: BTreeMap<HostPattern, Option<HostOwner>>,
     /// The routes that have the sessions of server names.
     pub session_holders: SessionHolders,
-    /// Hosts that are kept from whoever has the sessions of several server names, a route or an Ingress.
+    /// Hosts below what a route or an Ingress has of several server names that are kept from it, or would be if they had no place
+    /// of their own and there were room.
     pub kept_hosts: BTreeMap<HostPattern, KeptHost>,
+    /// The wildcards of which TLS was passed through as Ingresses said.
+    pub passed: BTreeMap<HostPattern, Age>,
     /// The routes that have such sessions, by what they are of.
     pub wide_sessions: BTreeMap<HostPattern, Vec<rank::Age>>,
     /// Ports of nginx that listeners ask for, beside those of Ingresses.

@@ -149,6 +149,11 @@ pub fn parse(
     if claims.canary().is_none() {
         other_names = host.hosts.other_names(claims.hosts.keys());
         host.tls = read_tls(ingress, &mut notes);
+        claims.unserved = claims.unserved.take().filter(|_| {
+            let restricts_host = host.client_tls.client.is_some()
+                || host.server.as_ref().is_some_and(|server| server.protects);
+            restricts_host || claims.restricts_access()
+        });
         claims.host_settings = Sealed::new(host);
     }
     let (claims, acceptance) = (Some(claims), Some(Acceptance::Served));
@@ -198,7 +203,7 @@ pub fn refused(
         names.aliases.clear();
     }
     let hosts = hosts.into_iter().map(|host| (host, Vec::new())).collect();
-    let closes_host = unserved::holds_for_hosts(ingress, &options.annotations_prefix);
+    let closes_host = unserved::may_hold_for_hosts(ingress, &options.annotations_prefix);
     let host_settings = HostSettings { hosts: names, closes_host, ..HostSettings::default() };
     let claims = Claims {
         unserved: Unserved::unknown().filter(|_| restricts),
@@ -301,7 +306,9 @@ impl Claims {
             if ingress.rules.is_empty() {
                 hosts.entry(HostPattern::default_host()).or_default();
                 if self.default_backend.is_none() {
-                    unserved.add(&HostPattern::default_host(), "/", false);
+                    let pattern = Some(PathPattern::Prefix(String::new()));
+                    let path = UnservedPath { text: "/".into(), is_regex: false, pattern };
+                    unserved.add(&HostPattern::default_host(), path);
                 }
             }
         }
@@ -312,7 +319,7 @@ impl Claims {
                 hosts.entry(host).or_default();
             }
         }
-        self.unserved = unserved.finish().filter(|_| self.restricts_access());
+        self.unserved = unserved.finish();
         hosts
     }
 
@@ -356,14 +363,14 @@ impl Claims {
                     return;
                 }
                 match self.read_path(path, &field, &mut compiler, is_per_host, notes) {
-                    Some(claim) => claims.push(claim),
-                    None => unserved.add(&host, path.written(), self.is_regex(path)),
+                    Ok(claim) => claims.push(claim),
+                    Err(path) => unserved.add(&host, path),
                 }
             }
         }
     }
 
-    /// A path that stands at `field`; `None`: it is not served, and closes nothing.
+    /// A path that stands at `field`; an error: it is not served, and closes nothing by itself.
     fn read_path(
         &self,
         path: &Path,
@@ -371,17 +378,19 @@ impl Claims {
         compiler: &mut Compiler<'_>,
         is_per_host: bool,
         notes: &mut Vec<Note>,
-    ) -> Option<Claim> {
+    ) -> Result<Claim, UnservedPath> {
         #[cfg(test)]
         PATHS.set(PATHS.get() + 1);
         let written = path.written();
-        let backend_ref = backend_ref(&self.key, &path.target, &format!("{field}.backend"), notes)?;
-        let is_regex = self.is_regex(path);
+        let backend_ref = backend_ref(&self.key, &path.target, &format!("{field}.backend"), notes);
+        let is_regex = path.path_type != PathType::Exact && is_regex(&self.annotations, written);
         let pattern = match path.path_type {
             PathType::Exact => PathPattern::exact(written),
             _ if is_regex => compiler.path(written),
             _ => PathPattern::prefix(written),
         };
+        let lost = |pattern| UnservedPath { text: written.into(), is_regex, pattern };
+        let Some(backend_ref) = backend_ref else { return Err(lost(pattern.ok())) };
         let closed = closing::of(written, is_regex);
         let (pattern, is_refused) = match (pattern, closed) {
             (Ok(pattern), _) => (pattern, false),
@@ -396,7 +405,7 @@ impl Claims {
             }
             (Err(why), None) => {
                 notes.push(Note::rejected(format!("{field}.path: {why}")));
-                return None;
+                return Err(lost(None));
             }
         };
         let is_valid_regex =
@@ -406,11 +415,7 @@ impl Claims {
                 && PathPattern::uncompiled(written)
                     .is_ok_and(|as_regex| owner::is_well_known(&as_regex));
         let path = written.into();
-        Some(Claim { pattern, path, backend_ref, is_valid_regex, is_refused, is_well_known })
-    }
-
-    fn is_regex(&self, path: &Path) -> bool {
-        path.path_type != PathType::Exact && is_regex(&self.annotations, path.written())
+        Ok(Claim { pattern, path, backend_ref, is_valid_regex, is_refused, is_well_known })
     }
 
     /// A canary is only ever asked for paths that a main Ingress has; spec.defaultBackend stands for the root

@@ -349,6 +349,11 @@ fn withhold_headers(to: &mut dyn Speaker, all: &[Directive], policies: &mut Poli
     }
 }
 
+/// Whether directives of a snippet may keep somebody out; what cannot be read may.
+pub(crate) fn may_protect(snippet: &str, text: &str) -> bool {
+    directives::parse(text).map_or(true, |all| !found(snippet, &all).1.is_empty())
+}
+
 /// The names of all directives, and of those that may protect.
 fn found(snippet: &str, directives: &[Directive]) -> (String, String) {
     let (mut all, mut protecting) = (Vec::new(), Vec::new());

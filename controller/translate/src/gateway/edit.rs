@@ -6,7 +6,6 @@
 //!          have. So it is where a Policy is named by a first route or no more by any, where other Gateways serve a Service that a
 //!          BackendTLSPolicy is about, since its status names them, and where hosts with sessions are touched, or such as are kept from these.
 
-use super::listeners::host::is_wide;
 use super::listeners::isolation;
 use super::listeners::state::{GatewayState, Gateways};
 use super::routes::attach::Attachment;
@@ -49,7 +48,7 @@ pub fn edit(
     (routes, named): (&BTreeSet<ObjectRef>, &BTreeSet<HostPattern>),
 ) -> Option<Edited> {
     let totals = memo.totals.take()?;
-    if touches_sessions(site, built, named) {
+    if touched_session(site, built, named).is_some() {
         return None;
     }
     work::count(Step::Edited);
@@ -93,23 +92,27 @@ pub fn edit(
     Some(edited)
 }
 
-/// Whether who has sessions may depend on hosts that are touched.
-fn touches_sessions(site: Site<'_>, built: &Built, named: &BTreeSet<HostPattern>) -> bool {
+/// The first of the hosts that are touched on which it depends who has sessions; `None`: there is none.
+pub fn touched_session<'h>(
+    site: Site<'h>,
+    built: &Built,
+    named: &'h BTreeSet<HostPattern>,
+) -> Option<&'h HostPattern> {
     let beside = site.beside;
     if site.options.host_ownership == HostOwnership::Shared {
-        return false;
+        return None;
     }
     let keeps = !built.wide_sessions.is_empty() || !beside.passed.is_empty();
-    named.iter().chain(beside.touched).any(|host| {
-        let owner = built.session_hosts.get(host);
+    named.iter().chain(beside.touched).find(|host| {
+        let owner = built.session_hosts.get(*host);
         let is_moved = owner.is_some_and(|owner| *owner != (beside.owner)(host));
         // What is kept below a wildcard depends on who has that.
-        let is_above = is_wide(host) && (keeps || !built.kept_hosts.is_empty());
-        let is_kept_otherwise = match built.kept_hosts.get(host) {
+        let is_passed_otherwise = built.passed.get(*host) != beside.passed.get(*host);
+        let is_kept_otherwise = match built.kept_hosts.get(*host) {
             Some(kept) => *kept != KeptHost::of(beside, host),
             None => keeps && sessions::is_due(beside, built, host),
         };
-        is_moved || is_above || is_kept_otherwise
+        is_moved || is_passed_otherwise || is_kept_otherwise
     })
 }
 

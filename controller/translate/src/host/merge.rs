@@ -107,6 +107,7 @@ pub fn merge(
         }
     }
     merging.name_aliases_left_out(source);
+    merging.close_lost(source);
     if view.has_owner() {
         merging.complete(view.owner.first());
     }
@@ -197,8 +198,8 @@ struct Merge<'a> {
     has_open_well_known: bool,
     /// Ingresses for whose further paths there is no place.
     full: BTreeSet<&'a Key>,
-    /// Paths that have no place, or are not served.
-    unclosed: Vec<(&'a Claims, &'a Claim)>,
+    /// Paths that have no place or are not served, and nothing that stands for all that they mean.
+    unclosed: Vec<exposed::Lost<'a>>,
     /// Only this namespace says how TLS is spoken with clients that name no host, or an unknown one.
     tls_of: Option<&'a str>,
     winners: BTreeMap<PathPattern, Winner<'a>>,
@@ -256,7 +257,7 @@ impl<'a> Merge<'a> {
         }
         let is_owner = self.view.owner.has(by);
         if pattern != root() && self.is_full(by, is_owner, claim, &pattern) {
-            self.unclosed.push((by, claim));
+            self.note_lost(by, claim);
             return self.say_full(by, is_owner, &place);
         }
         if let Some(older) = self.default_root().filter(|_| pattern == root())
@@ -327,7 +328,7 @@ impl<'a> Merge<'a> {
             PathPattern::Regex(text) => PathPattern::Prefix(text.trim_end_matches('/').into()),
             other => other.clone(),
         };
-        self.unclosed.push((by, claim));
+        self.note_lost(by, claim);
         let is_taken =
             [&claim.pattern, &as_prefix].iter().any(|pattern| self.winners.contains_key(pattern));
         if is_taken || !self.view.owner.has(by) || self.winners.len() + KEPT_PLACES >= MAX_RULES {

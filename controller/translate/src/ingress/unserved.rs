@@ -3,23 +3,25 @@
 //! A request for one of them would come to another path of the same namespace, which may be open to everybody. What that
 //! closes is decided where the paths of a host meet.
 
-use crate::annotation::table;
-use oxigress_core::model::HostPattern;
+use crate::annotation::{snippet, table};
+use oxigress_core::model::{HostPattern, PathPattern};
 use oxigress_objects::ingress::Ingress;
 use oxigress_objects::small::SortedMap;
 use oxigress_settings::Settings;
 use std::collections::BTreeMap;
 
-/// Most such paths of an Ingress that are looked at one by one: no limit of paths bounds them.
+/// Most such paths of a host in an Ingress that are looked at one by one: no limit of paths bounds them.
 const MOST: usize = 256;
 
 /// A path that is not served.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UnservedPath {
-    /// As the Ingress writes it, in lower case.
+    /// As the Ingress writes it.
     pub text: Box<str>,
     /// It is a regular expression.
     pub is_regex: bool,
+    /// The paths that it means; `None`: it is invalid.
+    pub pattern: Option<PathPattern>,
 }
 
 /// The paths of a host that are not served.
@@ -43,26 +45,22 @@ pub struct Unserved {
 #[derive(Debug, Default)]
 pub(super) struct Draft {
     pub is_unknown: bool,
-    count: usize,
     by_host: BTreeMap<HostPattern, UnservedOn>,
 }
 
 impl Draft {
     /// Adds a path of a host.
-    pub fn add(&mut self, host: &HostPattern, written: &str, is_regex: bool) {
-        self.count += 1;
+    pub fn add(&mut self, host: &HostPattern, path: UnservedPath) {
         let of_host = self.by_host.entry(host.clone()).or_default();
-        if self.count > MOST {
-            of_host.has_more = true;
-            return;
+        match of_host.paths.len() < MOST {
+            true => of_host.paths.push(path),
+            false => of_host.has_more = true,
         }
-        let text = written.to_ascii_lowercase().into();
-        of_host.paths.push(UnservedPath { text, is_regex });
     }
 
     /// `None`: everything is served.
     pub fn finish(self) -> Option<Box<Unserved>> {
-        let Draft { is_unknown, by_host, .. } = self;
+        let Draft { is_unknown, by_host } = self;
         let is_any = is_unknown || !by_host.is_empty();
         is_any.then(|| Box::new(Unserved { is_unknown, by_host: by_host.into() }))
     }
@@ -87,16 +85,29 @@ impl Unserved {
 
 /// Whether an Ingress that is not read may restrict who has access, by itself or by the ConfigMap.
 pub(super) fn may_restrict(ingress: &Ingress, prefix: &str, settings: &Settings) -> bool {
-    settings.defaults.policies.access.is_some() || has(ingress, prefix, table::restricts_access)
+    settings.defaults.policies.access.is_some()
+        || has(ingress, prefix, |name, text| {
+            table::restricts_access(name) && !is_harmless(name, text)
+        })
 }
 
-/// Whether an Ingress may restrict who has access to whole hosts.
-pub(super) fn holds_for_hosts(ingress: &Ingress, prefix: &str) -> bool {
-    has(ingress, prefix, |name| ["auth-tls-secret", "server-snippet"].contains(&name))
+/// Whether an Ingress that is not read may restrict who has access to whole hosts.
+pub(super) fn may_hold_for_hosts(ingress: &Ingress, prefix: &str) -> bool {
+    has(ingress, prefix, |name, text| match name {
+        "auth-tls-secret" => true,
+        "server-snippet" => !is_harmless(name, text),
+        _ => false,
+    })
 }
 
-fn has(ingress: &Ingress, prefix: &str, is_one: impl Fn(&str) -> bool) -> bool {
-    let names = ingress.annotations.keys();
-    let mut names = names.filter_map(|key| key.strip_prefix(prefix)?.strip_prefix('/'));
-    names.any(is_one)
+fn is_harmless(name: &str, text: &str) -> bool {
+    name.ends_with("-snippet") && !snippet::may_protect(name, text)
+}
+
+fn has(ingress: &Ingress, prefix: &str, is_one: impl Fn(&str, &str) -> bool) -> bool {
+    let mut all = ingress.annotations.iter();
+    all.any(|(key, text)| {
+        let name = key.strip_prefix(prefix).and_then(|rest| rest.strip_prefix('/'));
+        name.is_some_and(|name| is_one(name, text))
+    })
 }

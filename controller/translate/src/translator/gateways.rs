@@ -65,8 +65,7 @@ impl Translator {
             return BTreeSet::new();
         }
         let routes = self.routes_alone(world, changed);
-        let is_edit = routes.is_some();
-        if !is_edit {
+        if routes.is_none() {
             self.charge_build(world, changed);
         }
         let mut memo = std::mem::take(&mut self.gateway_memo);
@@ -84,7 +83,10 @@ impl Translator {
         let (named, passed) = (&self.gateway_claims, &self.passed_wildcards());
         let beside = Beside { servers, touched: hosts, named, passed, owner: &owner };
         let site = gateway::Site { world, options: &self.options, beside: &beside };
-        let edited = routes.and_then(|routes| {
+        let by_session = routes
+            .as_ref()
+            .and_then(|_| gateway::touched_session(site, &before, &self.claimed).cloned());
+        let edited = routes.filter(|_| by_session.is_none()).and_then(|routes| {
             if touched::grants(changed).next().is_some() {
                 memo.make_stale(&routes);
             }
@@ -92,8 +94,8 @@ impl Translator {
             gateway::edit(site, &self.settings, &mut memo, &mut before, touched)
         });
         let built = edited.is_none().then(|| gateway::build(site, &self.settings, &mut memo));
-        if is_edit && built.is_some() {
-            self.charge_edit(world, changed);
+        if let Some(host) = by_session {
+            self.charge_session(world, changed, &host);
         }
         let touched = memo.leads.take_touched();
         self.gateway_memo = memo;

@@ -64,15 +64,15 @@ impl Translator {
         self.charge_build_to(world, all.into_iter());
     }
 
-    /// Charges building everything to the namespaces of the routes and Ingresses by which edits come to that: sessions that they
-    /// touch, a namespace at its limits, a Policy that is named first or no more.
-    pub(super) fn charge_edit(&mut self, world: &World, changed: &Changed) {
-        let routes = changed.gateway_api.iter().filter(|id| id.kind.is_route()).cloned();
-        let ingresses = changed.ingresses.iter();
-        let ingresses = ingresses.map(|key| ObjectRef::new(Kind::Ingress, key.clone()));
-        let all: Vec<_> = routes.chain(ingresses).collect();
-        let is_payer = |id: &ObjectRef| world.object(id).is_some() && !self.is_operators(id);
-        let payers: Vec<_> = all.into_iter().filter(is_payer).collect();
+    /// Charges building everything to the namespaces of the changed routes that name a host on which it depends who has sessions.
+    pub(super) fn charge_session(&mut self, world: &World, changed: &Changed, host: &HostPattern) {
+        let names = |id: &ObjectRef| {
+            let route = world.gateway_api.routes.get(id);
+            route.is_some_and(|it| it.spec.hostnames.iter().any(|name| name == host.as_str()))
+        };
+        let routes = changed.gateway_api.iter().filter(|id| id.kind.is_route() && names(id));
+        let routes = routes.filter(|id| self.is_used(world, id) && !self.is_operators(id));
+        let payers: Vec<_> = routes.cloned().collect();
         self.charge_build_to(world, payers.into_iter());
     }
 

@@ -26,6 +26,7 @@ use crate::gateway::listeners::protocol::Protocol;
 use crate::gateway::listeners::state::{GatewayState, Gateways, ListenerState, is_of_https};
 use crate::gateway::routes::room::Room;
 use crate::gateway::{Beside, Built};
+use crate::host::owner::HostOwnership;
 use oxigress_core::model::policy::{Policies, PolicyId};
 use oxigress_core::model::{
     HostPattern, ListenerHost, SessionPlace, SessionRoute, SessionTarget, SessionWay,
@@ -125,7 +126,11 @@ impl Sessions {
         let (mut wide, mut holders) = (kept::WidePlaces::default(), BTreeMap::new());
         for (place, asked) in self.0 {
             let host = place.host.iter();
-            built.session_hosts.extend(host.map(|host| (host.clone(), (beside.owner)(host))));
+            let host_owner = |host: &HostPattern| {
+                let counts = options.host_ownership != HostOwnership::Shared;
+                counts.then(|| (beside.owner)(host)).flatten()
+            };
+            built.session_hosts.extend(host.map(|host| (host.clone(), host_owner(host))));
             let owner = owner_of(options, beside, &place, &asked);
             let is_owners = |candidate: &Candidate| {
                 owner.as_ref().is_none_or(|owner| *owner == candidate.age.1.namespace)
@@ -167,6 +172,7 @@ impl Sessions {
         }
         close(options, gateways, built);
         built.wide_sessions = wide.holders();
+        built.passed.clone_from(beside.passed);
         wide.keep(options, beside, listeners, built);
         kept::keep_from_ingresses(options, beside, built);
         built.session_holders = SessionHolders::of(&built.sessions, holders);

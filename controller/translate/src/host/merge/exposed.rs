@@ -1,100 +1,171 @@
 //! What would answer requests for a path that is restricted and not served.
 
-use super::{Merge, Winner};
-use crate::ingress::{Claims, UnservedPath};
+use super::{KEPT_PLACES, Merge, Winner, root};
+use crate::host::owner::is_well_known;
+use crate::ingress::{Claim, Claims, UnservedPath};
 use oxigress_core::model::policy::Policies;
-use oxigress_core::model::{HostPattern, PathPattern};
+use oxigress_core::model::{HostPattern, MAX_RULES, PathPattern, Policy};
 use oxigress_core::patterns::{leading_text, literal_prefix};
 use oxigress_objects::verdict::Note;
 use oxigress_objects::{Key, Kind, ObjectRef};
-use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
+use std::sync::Arc;
 
 /// Most paths of a namespace that are looked at one by one, for each alias of a host.
 const MOST: usize = 256;
+
+/// A path that is not served.
+pub(super) struct Lost<'a> {
+    by: &'a Claims,
+    text: &'a str,
+    is_regex: bool,
+}
 
 /// Restricted paths of a namespace that are not served on a host.
 #[derive(Default)]
 struct Exposed<'a> {
     /// In lower case; of an expression what all its matches begin with.
-    paths: BTreeMap<Cow<'a, str>, &'a Claims>,
-    /// What matches of expressions begin with, none of which begins another one.
-    beginnings: BTreeMap<Cow<'a, str>, &'a Claims>,
+    paths: BTreeMap<String, &'a Claims>,
+    /// What matches of expressions begin with, none of which begins another one, and how long the longest expression is.
+    beginnings: BTreeMap<String, (&'a Claims, usize)>,
     /// One that has paths of which nothing is known, or for which the host has no place.
     unknown: Option<&'a Claims>,
 }
 
 impl<'a> Exposed<'a> {
-    fn add(&mut self, by: &'a Claims, text: Cow<'a, str>, is_regex: bool) {
-        if self.paths.len() == MOST {
-            self.unknown.get_or_insert(by);
-        }
-        if self.unknown.is_some() {
+    /// Whether there is room for another path.
+    fn is_full(&self) -> bool {
+        self.paths.len() >= MOST
+    }
+
+    fn add(&mut self, lost: &Lost<'a>, is_regex: bool) {
+        if self.is_full() {
+            self.unknown.get_or_insert(lost.by);
             return;
         }
-        let text = match (is_regex, text) {
-            (false, text) => text,
-            (true, Cow::Borrowed(text)) => leading_text(text).into(),
-            (true, Cow::Owned(text)) => leading_text(&text).to_owned().into(),
-        };
+        let text = if is_regex { leading_text(lost.text) } else { lost.text };
+        let text = text.to_ascii_lowercase();
         // An expression of which hardly a letter is known does not close a whole host.
-        if is_regex && text.len() > 1 && beginning_of(&self.beginnings, &text).is_none() {
-            while let Some(longer) = first_from(&self.beginnings, &text).map(|(text, _)| text) {
-                let longer = longer.clone();
-                self.beginnings.remove(&longer);
-            }
-            self.beginnings.insert(text.clone(), by);
+        if is_regex && text.len() > 1 {
+            self.add_beginning(text.clone(), (lost.by, lost.text.len()));
         }
-        self.paths.entry(text).or_insert(by);
+        self.paths.entry(text).or_insert(lost.by);
+    }
+
+    fn add_beginning(&mut self, text: String, (by, mut length): (&'a Claims, usize)) {
+        if let Some((_, known)) = beginning_of(&self.beginnings, &text) {
+            let known = known.clone();
+            if let Some((_, longest)) = self.beginnings.get_mut(&known) {
+                *longest = length.max(*longest);
+            }
+            return;
+        }
+        while let Some((longer, (_, longest))) = first_from(&self.beginnings, &text) {
+            length = length.max(*longest);
+            let longer = longer.clone();
+            self.beginnings.remove(&longer);
+        }
+        self.beginnings.insert(text, (by, length));
     }
 
     /// Whose requests may come to this path.
     fn below(&self, pattern: &PathPattern) -> Option<&'a Claims> {
-        if let Some(by) = self.unknown {
-            return Some(by).filter(|_| !matches!(pattern, PathPattern::Exact(_)));
-        }
-        let (beginning, below) = match pattern {
-            PathPattern::Exact(path) => (path.to_ascii_lowercase(), None),
-            PathPattern::Prefix(path) => (path.to_ascii_lowercase(), Some("/")),
+        let (beginning, below, length) = match pattern {
+            PathPattern::Exact(path) => (path.to_ascii_lowercase(), None, usize::MAX),
+            PathPattern::Prefix(path) => (path.to_ascii_lowercase(), Some("/"), path.len()),
             PathPattern::Regex(text) => {
                 let literal = String::from_utf8(literal_prefix(text));
-                (literal.unwrap_or_default(), Some(""))
+                (literal.unwrap_or_default(), Some(""), text.len())
             }
         };
-        let same = self.paths.get(beginning.as_str());
+        let same = self.paths.get(&beginning);
         // Between a path and what lies below it stand others, such as `/a-b`.
         let found = same.or_else(|| {
             let beginning = [&beginning, below?].concat();
             first_from(&self.paths, &beginning).map(|(_, by)| by)
         });
-        found.or_else(|| beginning_of(&self.beginnings, &beginning)).copied()
+        let of_expression = || {
+            let ((by, longest), _) = beginning_of(&self.beginnings, &beginning)?;
+            // What is longer would have these requests all the same.
+            (length < *longest).then_some(by)
+        };
+        let is_exact = below.is_none();
+        found.or_else(of_expression).copied().or(self.unknown.filter(|_| !is_exact))
     }
 }
 
 /// The first of some texts that begins with a text.
-fn first_from<'m, 't, V>(
-    texts: &'m BTreeMap<Cow<'t, str>, V>,
-    text: &str,
-) -> Option<(&'m Cow<'t, str>, &'m V)> {
+fn first_from<'m, V>(texts: &'m BTreeMap<String, V>, text: &str) -> Option<(&'m String, &'m V)> {
     let mut from_here = texts.range::<str, _>((Bound::Included(text), Bound::Unbounded));
     from_here.next().filter(|(one, _)| one.starts_with(text))
 }
 
 /// The one of some texts that a text begins with, if none of them begins another one.
-fn beginning_of<'m, V>(texts: &'m BTreeMap<Cow<'_, str>, V>, text: &str) -> Option<&'m V> {
+fn beginning_of<'m, V>(texts: &'m BTreeMap<String, V>, text: &str) -> Option<(&'m V, &'m String)> {
     let mut until_here = texts.range::<str, _>((Bound::Unbounded, Bound::Included(text)));
-    until_here.next_back().filter(|(one, _)| text.starts_with(&***one)).map(|(_, value)| value)
+    let found = until_here.next_back().filter(|(one, _)| text.starts_with(one.as_str()));
+    found.map(|(one, value)| (value, one))
 }
 
 impl<'a> Merge<'a> {
+    /// Notes a claim that is not served, or only as far as its first letters go.
+    pub(super) fn note_lost(&mut self, by: &'a Claims, claim: &'a Claim) {
+        let is_regex = matches!(claim.pattern, PathPattern::Regex(_));
+        self.unclosed.push(Lost { by, text: &claim.path, is_regex });
+    }
+
+    /// Closes the restricted paths themselves that are valid and not served, where there is room and nobody has them.
+    pub(super) fn close_lost(&mut self, source: &HostPattern) {
+        let denied = Arc::new(Policies { denied: Some(503), ..Policies::default() });
+        let unprotected = self.view.unprotected();
+        for by in self.view.mains.iter().copied() {
+            let Some(on) = by.unserved_on(source) else { continue };
+            if !by.restricts_access() && !unprotected.contains(&by.key) {
+                continue;
+            }
+            for UnservedPath { text, is_regex, pattern } in &on.paths {
+                let winner = pattern.as_ref().and_then(|pattern| self.winners.get(pattern));
+                // Served, it would not have it either.
+                if winner.is_some_and(|winner| winner.by.age() < by.age()) {
+                    continue;
+                }
+                let pattern = pattern.as_ref().filter(|pattern| self.may_close(by, text, pattern));
+                let Some(pattern) = pattern else {
+                    self.unclosed.push(Lost { by, text, is_regex: *is_regex });
+                    continue;
+                };
+                if !self.view.owner.has(by) {
+                    self.room.take(&by.key.namespace, text.len(), pattern);
+                }
+                let pattern = pattern.clone();
+                self.insert(by, pattern, None, text, Policy::default(), denied.clone());
+            }
+        }
+    }
+
+    fn may_close(&self, by: &Claims, text: &str, pattern: &PathPattern) -> bool {
+        let is_own = self.view.owner.has(by);
+        let has_room = match is_own {
+            true => self.winners.len() + KEPT_PLACES < MAX_RULES,
+            false => self.room.has(&by.key.namespace, text.len(), pattern),
+        };
+        // A root of others, and what only the owner has, are decided elsewhere.
+        let may_have = is_own || (*pattern != root() && !is_well_known(pattern));
+        has_room && may_have && !self.is_regex_host && !self.winners.contains_key(pattern)
+    }
+
     /// Closes what its namespace has open on the host, and what would answer requests for paths that it restricts and that are
     /// not served.
     pub(super) fn close_exposed(&mut self, source: &HostPattern) {
         let all = self.exposed(source);
         let mut told: BTreeMap<&Key, &Claims> = BTreeMap::new();
         for (pattern, winner) in self.winners.iter_mut().filter(|_| !all.is_empty()) {
-            let exposed = all.get(winner.by.key.namespace.as_str()).filter(|_| winner.is_open());
+            // Who answers challenges keeps nobody's certificates back.
+            if !winner.is_open() || is_well_known(pattern) {
+                continue;
+            }
+            let exposed = all.get(winner.by.key.namespace.as_str());
             let Some(cause) = exposed.and_then(|exposed| exposed.below(pattern)) else { continue };
             winner.closer = Some(cause);
             told.entry(&winner.by.key).or_insert(cause);
@@ -114,36 +185,28 @@ impl<'a> Merge<'a> {
     fn exposed(&self, source: &HostPattern) -> BTreeMap<&'a str, Exposed<'a>> {
         let mut all: BTreeMap<&str, Exposed<'_>> = BTreeMap::new();
         let lacks = |by: &&Claims| {
-            let is_full = || by.restricts_access() && self.full.contains(&by.key);
-            by.has_unknown_paths() || by.unserved_on(source).is_some() || is_full()
+            by.has_unknown_paths()
+                || by.unserved_on(source).is_some_and(|on| on.has_more)
+                || self.full.contains(&by.key)
         };
         let lacking: Vec<_> = self.view.mains.iter().copied().filter(lacks).collect();
         if lacking.is_empty() && self.unclosed.is_empty() {
             return all;
         }
-        let open: BTreeSet<&str> = self
-            .winners
-            .values()
-            .filter(|winner| winner.is_open())
-            .map(|winner| winner.by.key.namespace.as_str())
-            .collect();
-        for by in lacking.into_iter().filter(|by| open.contains(by.key.namespace.as_str())) {
-            let exposed = all.entry(by.key.namespace.as_str()).or_default();
-            let unserved = by.unserved_on(source);
-            let is_full = || by.restricts_access() && self.full.contains(&by.key);
-            if by.has_unknown_paths() || unserved.is_some_and(|on| on.has_more) || is_full() {
+        let unprotected = self.view.unprotected();
+        let restricts = |by: &Claims| by.restricts_access() || unprotected.contains(&by.key);
+        let open = self.winners.values().filter(|winner| winner.is_open());
+        let open: BTreeSet<&str> = open.map(|winner| winner.by.key.namespace.as_str()).collect();
+        for by in lacking.into_iter().filter(|by| restricts(by) || by.has_unknown_paths()) {
+            if open.contains(by.key.namespace.as_str()) {
+                let exposed = all.entry(by.key.namespace.as_str()).or_default();
                 exposed.unknown.get_or_insert(by);
             }
-            for UnservedPath { text, is_regex } in unserved.into_iter().flat_map(|on| &on.paths) {
-                exposed.add(by, Cow::from(&**text), *is_regex || self.is_regex_host);
-            }
         }
-        for (by, claim) in self.unclosed.iter().filter(|(by, _)| by.restricts_access()) {
-            let namespace = by.key.namespace.as_str();
-            let is_regex = matches!(claim.pattern, PathPattern::Regex(_)) || self.is_regex_host;
+        for lost in self.unclosed.iter().filter(|lost| restricts(lost.by)) {
+            let namespace = lost.by.key.namespace.as_str();
             if open.contains(namespace) {
-                let text = Cow::from(claim.path.to_ascii_lowercase());
-                all.entry(namespace).or_default().add(by, text, is_regex);
+                all.entry(namespace).or_default().add(lost, lost.is_regex || self.is_regex_host);
             }
         }
         all
@@ -165,6 +228,7 @@ mod tests {
     use oxigress_core::model::{HostPattern, MAX_RULES, PathPattern};
 
     const AUTH: &str = "nginx.ingress.kubernetes.io/whitelist-source-range: 127.0.0.1";
+    const LIMITS: &str = "nginx.ingress.kubernetes.io/limit-rps: '5'";
     const OPEN: &str = "nginx.ingress.kubernetes.io/proxy-read-timeout: '5'";
 
     /// One Ingress in the format of manifests.
@@ -208,57 +272,70 @@ mod tests {
     }
 
     #[test]
-    fn a_restricted_path_that_is_not_served_is_answered_by_no_open_one() {
+    fn a_restricted_path_without_a_service_answers_503_itself() {
+        let site = ingress("n", "site", OPEN, &["/", "/a", "/docs"].map(path));
+        for (annotation, expected) in [(AUTH, &["/a/b/x"][..]), (OPEN, &[]), (LIMITS, &[])] {
+            let lost = ingress("n", "z-lost", annotation, &["/a/b/x", "/docs"].map(no_service));
+            let (closed, told) = closed(&(site.clone() + &lost), "");
+            let closed: Vec<_> = closed.iter().map(String::as_str).collect();
+            assert_eq!((closed.as_slice(), told), (expected, 0));
+        }
+        // An older one would have had the path.
+        let lost = ingress("n", "a-lost", AUTH, &[no_service("/docs")]);
+        assert_eq!(closed(&(site + &lost), ""), (vec!["/".into(), "/docs".into()], 1));
+    }
+
+    #[test]
+    fn an_invalid_path_that_is_restricted_is_answered_by_no_open_one() {
+        let both = format!("{AUTH}, nginx.ingress.kubernetes.io/use-regex: 'true'");
         let paths = ["/", "/a", "/A/b", "/a/b/c", "/ab", "/docs"].map(path);
-        let site =
-            ingress("n", "site", OPEN, &paths) + &ingress("other", "theirs", OPEN, &[path("/a/b")]);
-        for (annotation, expected) in [(AUTH, vec!["/", "/A/b", "/a"]), (OPEN, vec![])] {
-            let lost = ingress("n", "lost", annotation, &[no_service("/a/b/x")]);
-            let (mut closed, told) = closed(&(site.clone() + &lost), "");
-            closed.sort();
-            assert_eq!(
-                (closed, told),
-                (expected.iter().map(|path| path.to_string()).collect(), expected.len().min(1))
-            );
+        let theirs = ingress("other", "theirs", OPEN, &[path("/a/b")]);
+        let site = ingress("n", "site", OPEN, &paths) + &theirs;
+        let lost = ingress("n", "lost", &both, &[path("/a/b/x(")]);
+        let (mut all, told) = closed(&(site + &lost), "");
+        all.sort();
+        assert_eq!((all, told), (["/", "/A/b", "/a", "/a/b/x"].map(String::from).to_vec(), 1));
+        // What is longer than the expression would have its requests all the same.
+        let long = "/api/v1/this/is/longer/than/the/expression";
+        let site = ingress("n", "site", OPEN, &["/api/v1", "/docs", long].map(path));
+        for (lost, expected) in
+            [("/api/.*/(secret", &["/api/", "/api/v1"][..]), ("/(.*)/(secret", &[])]
+        {
+            let lost = ingress("n", "lost", &both, &[path(lost)]);
+            let (closed, _) = closed(&(site.clone() + &lost), "");
+            let mut closed: Vec<_> = closed.iter().map(String::as_str).collect();
+            closed.retain(|path| *path != "/");
+            closed.sort_unstable();
+            assert_eq!(closed, expected);
         }
         // What keeps nobody out is open, whatever its annotation is called.
-        for open in ["limit-rps: '5'", "configuration-snippet: 'more_set_headers \"a: b\";'"] {
-            let site =
-                ingress("n", "site", &format!("nginx.ingress.kubernetes.io/{open}"), &[path("/")]);
-            let lost = ingress("n", "lost", AUTH, &[no_service("/a")]);
+        let snippet =
+            "nginx.ingress.kubernetes.io/configuration-snippet: 'more_set_headers \"a: b\";'";
+        for open in [LIMITS, snippet] {
+            let site = ingress("n", "site", open, &[path("/")]);
+            let lost = ingress("n", "lost", &both, &[path("/(a")]);
             assert_eq!(closed(&(site + &lost), "").0, ["/"], "{open}");
-        }
-        let regex = "nginx.ingress.kubernetes.io/use-regex: 'true'";
-        let expressions = ["/a/(x|y)", "/b/.*"].map(path);
-        let site = ingress("n", "site", regex, &expressions);
-        let lost = ingress("n", "lost", AUTH, &[no_service("/a/b")]);
-        assert_eq!(closed(&(site + &lost), "").0.len(), 1, "the redirect of the root apart");
-        // A lost expression would have taken what is longer than its own letters, too.
-        let both = format!("{AUTH}, {regex}");
-        let site = ingress("n", "site", OPEN, &["/api/v1", "/docs"].map(path));
-        for (lost, expected) in [("/api/.*/secret", &["/api/v1"][..]), ("/(.*)/secret", &[])] {
-            let lost = ingress(
-                "n",
-                "lost",
-                &both,
-                &[no_service(lost).replace("Prefix", "ImplementationSpecific")],
-            );
-            let (closed, _) = closed(&(site.clone() + &lost), "");
-            let closed: Vec<_> = closed.iter().filter(|path| *path != "/").collect();
-            assert_eq!(closed, expected.iter().collect::<Vec<_>>());
         }
     }
 
     #[test]
     fn many_lost_paths_cost_no_more_than_some() {
         let site = ingress("n", "site", OPEN, &["/", "/docs"].map(path));
-        for (count, expected) in [(super::MOST, &["/"][..]), (super::MOST + 1, &["/", "/docs"])] {
-            let lost: Vec<_> = (0..count).map(|n| no_service(&format!("/x/{n}"))).collect();
-            assert_eq!(
-                closed(&(site.clone() + &ingress("n", "lost", AUTH, &lost)), "").0,
-                expected
-            );
+        for (count, expected) in [(super::MOST, &[][..]), (super::MOST + 1, &["/", "/docs"])] {
+            let lost: Vec<_> = (0..count).map(|n| path(&format!("no-slash-{n}"))).collect();
+            let (closed, _) = closed(&(site.clone() + &ingress("n", "lost", AUTH, &lost)), "");
+            assert_eq!(closed, expected);
         }
+    }
+
+    #[test]
+    fn a_guest_that_restricts_by_client_certificates_closes_as_well() {
+        let tls = "nginx.ingress.kubernetes.io/auth-tls-secret: n/ca";
+        let all = ingress("a", "owner", OPEN, &[path("/owner")])
+            + &ingress("n", "lost", tls, &[no_service("/app/admin")])
+            + &ingress("n", "site", OPEN, &[path("/app")]);
+        let (closed, _) = closed(&all, "");
+        assert_eq!(closed, ["/app/admin"]);
     }
 
     #[test]

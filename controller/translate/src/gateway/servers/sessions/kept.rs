@@ -75,6 +75,7 @@ impl WidePlaces {
                 if !is_older || named.key.namespace == key.namespace {
                     continue;
                 }
+                built.kept_hosts.insert(host.clone(), KeptHost::of(beside, host));
                 let own = SessionPlace { host: Some(host.clone()), ..place.clone() };
                 let hosts = spent.entry((&key.namespace, &named.key.namespace)).or_default();
                 let has_room = hosts.len() < MAX_KEPT || hosts.contains(host);
@@ -82,7 +83,6 @@ impl WidePlaces {
                     continue;
                 }
                 hosts.insert(host);
-                built.kept_hosts.insert(host.clone(), KeptHost::of(beside, host));
                 let at = ListenerHost::deep(port.0, port.1, host.clone());
                 let of =
                     SessionPlace { host: listeners.most_specific(&at).cloned(), ..place.clone() };
@@ -108,11 +108,14 @@ pub fn keep_from_ingresses(options: &Options, beside: &Beside<'_>, built: &mut B
         let above = host.wildcard_above().and_then(|above| beside.passed.get(&above));
         let Some(((named, _), by)) = claim.route.as_ref().zip(above) else { continue };
         let count = spent.entry((&by.key.namespace, &named.key.namespace)).or_default();
-        if !named.takes_from(by) || beside.servers.contains_key(host) || *count >= MAX_KEPT {
+        if !named.takes_from(by) {
+            continue;
+        }
+        built.kept_hosts.insert(host.clone(), KeptHost::of(beside, host));
+        if beside.servers.contains_key(host) || *count >= MAX_KEPT {
             continue;
         }
         *count += 1;
-        built.kept_hosts.insert(host.clone(), KeptHost::of(beside, host));
         let place =
             SessionPlace { port: StreamPort::Tcp(port), address: None, host: Some(host.clone()) };
         let kept = SessionRoute { way: SessionWay::Http, ..SessionRoute::default() };
@@ -121,7 +124,7 @@ pub fn keep_from_ingresses(options: &Options, beside: &Beside<'_>, built: &mut B
     }
 }
 
-/// Whether a host is to be kept as it is named now, if there is room; it may be among those that are kept already.
+/// Whether a host that nobody has looked at may be to be kept as it is named now.
 pub fn is_due(beside: &Beside<'_>, built: &Built, host: &HostPattern) -> bool {
     let route = beside.named.get(host).and_then(|claim| claim.route.as_ref());
     let Some((named, _)) = route else { return false };
@@ -130,8 +133,12 @@ pub fn is_due(beside: &Beside<'_>, built: &Built, host: &HostPattern) -> bool {
         let takes_from = |(created, key, _): &Age| {
             named.borrowed() < (*created, key) && named.key.namespace != key.namespace
         };
-        routes.any(takes_from) || beside.passed.get(wide).is_some_and(|by| named.takes_from(by))
+        routes.any(takes_from)
     };
+    let above = host.wildcard_above().and_then(|above| beside.passed.get(&above));
+    if above.is_some_and(|by| named.takes_from(by)) {
+        return true;
+    }
     let mut text = host.as_str();
     let mut is_due = is_above(&HostPattern::default_host());
     while let Some((_, rest)) = text.split_once('.').filter(|_| !is_due) {
