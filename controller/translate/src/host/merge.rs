@@ -92,20 +92,7 @@ pub fn merge(
         common,
         spec_owners,
     };
-    for by in &view.mains {
-        for claim in by.claims_on(source) {
-            if !claim.is_refused {
-                merging.claim(by, claim);
-            }
-        }
-    }
-    for by in &view.mains {
-        for claim in by.claims_on(source) {
-            if claim.is_refused {
-                merging.refuse_below(by, claim);
-            }
-        }
-    }
+    merging.claim_all(source);
     merging.name_aliases_left_out(source);
     merging.close_lost(source);
     if view.has_owner() {
@@ -221,6 +208,22 @@ struct Winner<'a> {
 }
 
 impl<'a> Merge<'a> {
+    /// Takes what Ingresses claim on a host, and closes what claims begin with that are refused.
+    fn claim_all(&mut self, source: &HostPattern) {
+        let view = self.view;
+        for is_refused in [false, true] {
+            for by in &view.mains {
+                let claims = by.claims_on(source).iter();
+                for claim in claims.filter(|claim| claim.is_refused == is_refused) {
+                    match is_refused {
+                        false => self.claim(by, claim),
+                        true => self.refuse_below(by, claim),
+                    }
+                }
+            }
+        }
+    }
+
     fn name_aliases_left_out(&mut self, source: &HostPattern) {
         let Some((by, aliases)) = self.view.owner.aliases() else { return };
         let left_out = aliases.len() - aliases::served(source, &self.view.owner).len();

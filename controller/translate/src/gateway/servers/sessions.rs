@@ -25,7 +25,7 @@ use crate::gateway::listeners::isolation::Listeners;
 use crate::gateway::listeners::protocol::Protocol;
 use crate::gateway::listeners::state::{GatewayState, Gateways, ListenerState, is_of_https};
 use crate::gateway::routes::room::Room;
-use crate::gateway::{Beside, Built};
+use crate::gateway::{Beside, Built, HostOwner};
 use crate::host::owner::HostOwnership;
 use oxigress_core::model::policy::{Policies, PolicyId};
 use oxigress_core::model::{
@@ -125,12 +125,8 @@ impl Sessions {
     ) {
         let (mut wide, mut holders) = (kept::WidePlaces::default(), BTreeMap::new());
         for (place, asked) in self.0 {
-            let host = place.host.iter();
-            let host_owner = |host: &HostPattern| {
-                let counts = options.host_ownership != HostOwnership::Shared;
-                counts.then(|| (beside.owner)(host)).flatten()
-            };
-            built.session_hosts.extend(host.map(|host| (host.clone(), host_owner(host))));
+            let of_host = |host: &HostPattern| (host.clone(), host_owner(options, beside, host));
+            built.session_hosts.extend(place.host.as_ref().map(of_host));
             let owner = owner_of(options, beside, &place, &asked);
             let is_owners = |candidate: &Candidate| {
                 owner.as_ref().is_none_or(|owner| *owner == candidate.age.1.namespace)
@@ -177,6 +173,12 @@ impl Sessions {
         kept::keep_from_ingresses(options, beside, built);
         built.session_holders = SessionHolders::of(&built.sessions, holders);
     }
+}
+
+/// Whose a host is, where that counts.
+fn host_owner(options: &Options, beside: &Beside<'_>, host: &HostPattern) -> Option<HostOwner> {
+    let counts = options.host_ownership != HostOwnership::Shared;
+    counts.then(|| (beside.owner)(host)).flatten()
 }
 
 /// The namespace that alone may have the sessions of a place.
