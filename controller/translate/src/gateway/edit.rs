@@ -39,7 +39,8 @@ pub struct Edited {
 
 /// Builds again what `routes` touch, and the hosts that are `named` by others than before; `None`: everything is to be built again.
 ///
-/// Neither anything else that is served of the Gateway API may have changed, nor what it depends on.
+/// Neither anything else that is served of the Gateway API may have changed, nor what it depends on, nor who has sessions
+/// ([`touched_session`]).
 pub fn edit(
     site: Site<'_>,
     settings: &Settings,
@@ -48,9 +49,6 @@ pub fn edit(
     (routes, named): (&BTreeSet<ObjectRef>, &BTreeSet<HostPattern>),
 ) -> Option<Edited> {
     let totals = memo.totals.take()?;
-    if touched_session(site, built, named).is_some() {
-        return None;
-    }
     work::count(Step::Edited);
     let (world, options, left) = (site.world, site.options, totals.left.clone());
     let mut scratch = Built::default();

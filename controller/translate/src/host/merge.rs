@@ -86,6 +86,7 @@ pub fn merge(
         has_open_well_known: false,
         full: BTreeSet::new(),
         unclosed: Vec::new(),
+        unprotected: view.unprotected(),
         tls_of: unnamed_owner.filter(|namespace| is_unnamed && view.is_foreign_to(namespace)),
         winners: BTreeMap::new(),
         settings,
@@ -187,6 +188,8 @@ struct Merge<'a> {
     full: BTreeSet<&'a Key>,
     /// Paths that have no place or are not served, and nothing that stands for all that they mean.
     unclosed: Vec<exposed::Lost<'a>>,
+    /// Ingresses of other namespaces that restrict whole hosts, which nothing of this one honours.
+    unprotected: BTreeSet<&'a Key>,
     /// Only this namespace says how TLS is spoken with clients that name no host, or an unknown one.
     tls_of: Option<&'a str>,
     winners: BTreeMap<PathPattern, Winner<'a>>,
@@ -259,7 +262,7 @@ impl<'a> Merge<'a> {
             return self.refuse(by, message);
         }
         let is_owner = self.view.owner.has(by);
-        if pattern != root() && self.is_full(by, is_owner, claim, &pattern) {
+        if pattern != root() && self.is_full(by, &claim.path, &pattern) {
             self.note_lost(by, claim);
             return self.say_full(by, is_owner, &place);
         }
@@ -300,10 +303,10 @@ impl<'a> Merge<'a> {
     }
 
     /// Whether the host has no place for one more path of the owner, or of another namespace.
-    fn is_full(&self, by: &Claims, is_owner: bool, claim: &Claim, pattern: &PathPattern) -> bool {
-        match is_owner {
+    fn is_full(&self, by: &Claims, path: &str, pattern: &PathPattern) -> bool {
+        match self.view.owner.has(by) {
             true => self.winners.len() + KEPT_PLACES >= MAX_RULES,
-            false => !self.room.has(&by.key.namespace, claim.path.len(), pattern),
+            false => !self.room.has(&by.key.namespace, path.len(), pattern),
         }
     }
 
@@ -334,12 +337,10 @@ impl<'a> Merge<'a> {
         self.note_lost(by, claim);
         let is_taken =
             [&claim.pattern, &as_prefix].iter().any(|pattern| self.winners.contains_key(pattern));
-        if is_taken || !self.view.owner.has(by) || self.winners.len() + KEPT_PLACES >= MAX_RULES {
-            return;
+        let is_owner = self.view.owner.has(by);
+        if is_owner && !is_taken && !self.is_full(by, &claim.path, &claim.pattern) {
+            self.insert_closed(by, claim.pattern.clone(), &claim.path);
         }
-        let closed = Arc::new(Policies { denied: Some(503), ..Policies::default() });
-        let pattern = claim.pattern.clone();
-        self.insert(by, pattern, None, &claim.path, Policy::default(), closed);
     }
 
     /// Where one Ingress of the host asks for regular expressions, the reference has nothing else there.
@@ -363,7 +364,7 @@ impl<'a> Merge<'a> {
 
     fn finish(mut self, is_served: bool) -> MergedHost {
         let winners = std::mem::take(&mut self.winners);
-        let denied = Arc::new(Policies { denied: Some(503), ..Policies::default() });
+        let denied = Arc::new(paths::closed());
         let mut ids = Ids::default();
         let mut server = OfServer::new(&self.view.owner, self.common);
         let rules = winners.iter().map(|(pattern, winner)| {

@@ -1,16 +1,15 @@
 //! What would answer requests for a path that is restricted and not served.
 
-use super::{KEPT_PLACES, Merge, Winner, root};
+use super::{Merge, Winner, root};
 use crate::host::owner::is_well_known;
 use crate::ingress::{Claim, Claims, UnservedPath};
 use oxigress_core::model::policy::Policies;
-use oxigress_core::model::{HostPattern, MAX_RULES, PathPattern, Policy};
+use oxigress_core::model::{HostPattern, PathPattern};
 use oxigress_core::patterns::{leading_text, literal_prefix};
 use oxigress_objects::verdict::Note;
 use oxigress_objects::{Key, Kind, ObjectRef};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
-use std::sync::Arc;
 
 /// Most paths of a namespace that are looked at one by one, for each alias of a host.
 const MOST: usize = 256;
@@ -34,13 +33,8 @@ struct Exposed<'a> {
 }
 
 impl<'a> Exposed<'a> {
-    /// Whether there is room for another path.
-    fn is_full(&self) -> bool {
-        self.paths.len() >= MOST
-    }
-
     fn add(&mut self, lost: &Lost<'a>, is_regex: bool) {
-        if self.is_full() {
+        if self.paths.len() >= MOST {
             self.unknown.get_or_insert(lost.by);
             return;
         }
@@ -117,11 +111,9 @@ impl<'a> Merge<'a> {
 
     /// Closes the restricted paths themselves that are valid and not served, where there is room and nobody has them.
     pub(super) fn close_lost(&mut self, source: &HostPattern) {
-        let denied = Arc::new(Policies { denied: Some(503), ..Policies::default() });
-        let unprotected = self.view.unprotected();
         for by in self.view.mains.iter().copied() {
             let Some(on) = by.unserved_on(source) else { continue };
-            if !by.restricts_access() && !unprotected.contains(&by.key) {
+            if !self.restricts(by) {
                 continue;
             }
             for UnservedPath { text, is_regex, pattern } in &on.paths {
@@ -138,21 +130,23 @@ impl<'a> Merge<'a> {
                 if !self.view.owner.has(by) {
                     self.room.take(&by.key.namespace, text.len(), pattern);
                 }
-                let pattern = pattern.clone();
-                self.insert(by, pattern, None, text, Policy::default(), denied.clone());
+                self.insert_closed(by, pattern.clone(), text);
             }
         }
     }
 
     fn may_close(&self, by: &Claims, text: &str, pattern: &PathPattern) -> bool {
-        let is_own = self.view.owner.has(by);
-        let has_room = match is_own {
-            true => self.winners.len() + KEPT_PLACES < MAX_RULES,
-            false => self.room.has(&by.key.namespace, text.len(), pattern),
-        };
         // A root of others, and what only the owner has, are decided elsewhere.
-        let may_have = is_own || (*pattern != root() && !is_well_known(pattern));
-        has_room && may_have && !self.is_regex_host && !self.winners.contains_key(pattern)
+        let may_have = self.view.owner.has(by) || (*pattern != root() && !is_well_known(pattern));
+        may_have
+            && !self.is_full(by, text, pattern)
+            && !self.is_regex_host
+            && !self.winners.contains_key(pattern)
+    }
+
+    /// Whether an Ingress restricts who has access to its paths, by what it says of them or of whole hosts.
+    fn restricts(&self, by: &Claims) -> bool {
+        by.restricts_access() || self.unprotected.contains(&by.key)
     }
 
     /// Closes what its namespace has open on the host, and what would answer requests for paths that it restricts and that are
@@ -193,17 +187,15 @@ impl<'a> Merge<'a> {
         if lacking.is_empty() && self.unclosed.is_empty() {
             return all;
         }
-        let unprotected = self.view.unprotected();
-        let restricts = |by: &Claims| by.restricts_access() || unprotected.contains(&by.key);
         let open = self.winners.values().filter(|winner| winner.is_open());
         let open: BTreeSet<&str> = open.map(|winner| winner.by.key.namespace.as_str()).collect();
-        for by in lacking.into_iter().filter(|by| restricts(by) || by.has_unknown_paths()) {
+        for by in lacking.into_iter().filter(|by| self.restricts(by) || by.has_unknown_paths()) {
             if open.contains(by.key.namespace.as_str()) {
                 let exposed = all.entry(by.key.namespace.as_str()).or_default();
                 exposed.unknown.get_or_insert(by);
             }
         }
-        for lost in self.unclosed.iter().filter(|lost| restricts(lost.by)) {
+        for lost in self.unclosed.iter().filter(|lost| self.restricts(lost.by)) {
             let namespace = lost.by.key.namespace.as_str();
             if open.contains(namespace) {
                 all.entry(namespace).or_default().add(lost, lost.is_regex || self.is_regex_host);

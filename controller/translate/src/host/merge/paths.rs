@@ -11,6 +11,11 @@ use oxigress_objects::{Kind, ObjectRef};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+/// What answers 503.
+pub(super) fn closed() -> Policies {
+    Policies { denied: Some(503), ..Policies::default() }
+}
+
 impl<'a> Merge<'a> {
     /// The root, which every host has, and what holds for the whole host.
     /// `first` is the oldest Ingress of the host's owner.
@@ -30,7 +35,7 @@ impl<'a> Merge<'a> {
         }
         self.keep_well_known(first);
         self.send_root_to_app();
-        let mut unprotected = self.view.unprotected();
+        let mut unprotected = self.unprotected.clone();
         if self.tls_of.is_some() {
             let all = self.view.owner.settings();
             let asking = all.filter(|(_, settings)| settings.client_tls.client.is_some());
@@ -131,6 +136,12 @@ impl<'a> Merge<'a> {
         let canaries = Vec::new();
         let winner = Winner { by, backend_ref, path, policy, policies, canaries, closer: None };
         self.winners.insert(pattern, winner);
+    }
+
+    /// Has a path answer 503.
+    pub(super) fn insert_closed(&mut self, by: &'a Claims, pattern: PathPattern, path: &'a str) {
+        let closed = Arc::new(closed());
+        self.insert(by, pattern, None, path, Policy::default(), closed);
     }
 
     /// A client-certificate rule holds for the whole host; while it cannot be honoured, nothing of the
