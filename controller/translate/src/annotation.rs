@@ -87,6 +87,14 @@ pub struct HostSettings {
     pub has_regex: bool,
 }
 
+impl HostSettings {
+    /// It may restrict who has access to its hosts.
+    pub fn may_restrict_access(&self) -> bool {
+        self.client_tls.client.is_some()
+            || self.server.as_ref().is_some_and(|server| server.protects)
+    }
+}
+
 /// What there is to say about the annotations of one Ingress.
 #[derive(Debug, Default)]
 pub struct Read {

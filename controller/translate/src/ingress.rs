@@ -8,8 +8,8 @@ pub mod inspect;
 mod unserved;
 
 pub use claims::{Claim, Claims, is_of_closed};
-use unserved::Unserved;
-pub use unserved::UnservedPath;
+use unserved::{Draft, Unserved};
+pub use unserved::{UnservedPath, restricts};
 
 use crate::Options;
 use crate::annotation::{self, Annotations, HostSettings, IngressContext};
@@ -138,7 +138,11 @@ pub fn parse(
         annotations,
         ..Claims::nothing(key, ingress.created)
     };
-    let mut hosts = claims.read_hosts(ingress, compiler, options.regex_per_host, &mut notes);
+    let restricts = claims.canary().is_none()
+        && (claims.restricts_access(settings) || host.may_restrict_access());
+    let draft = Draft::of(restricts);
+    let per_host = options.regex_per_host;
+    let mut hosts = claims.read_hosts(ingress, draft, compiler, per_host, &mut notes);
     if claims.canary().is_some() {
         claims.restrict_to_canary(&mut hosts);
     }
@@ -149,11 +153,6 @@ pub fn parse(
     if claims.canary().is_none() {
         other_names = host.hosts.other_names(claims.hosts.keys());
         host.tls = read_tls(ingress, &mut notes);
-        claims.unserved = claims.unserved.take().filter(|_| {
-            let restricts_host = host.client_tls.client.is_some()
-                || host.server.as_ref().is_some_and(|server| server.protects);
-            restricts_host || claims.restricts_access()
-        });
         claims.host_settings = Sealed::new(host);
     }
     let (claims, acceptance) = (Some(claims), Some(Acceptance::Served));
@@ -296,20 +295,18 @@ impl Claims {
     fn read_hosts(
         &mut self,
         ingress: &Ingress,
+        mut unserved: Draft,
         compiler: Compiler<'_>,
         is_per_host: bool,
         notes: &mut Vec<Note>,
     ) -> Hosts {
-        let (mut hosts, mut unserved) = (Hosts::new(), unserved::Draft::default());
+        let mut hosts = Hosts::new();
         if let Some(target) = &ingress.default_backend {
             self.default_backend = backend_ref(&self.key, target, "spec.defaultBackend", notes);
             if ingress.rules.is_empty() {
-                hosts.entry(HostPattern::default_host()).or_default();
-                if self.default_backend.is_none() {
-                    let pattern = Some(PathPattern::Prefix(String::new()));
-                    let path = UnservedPath { text: "/".into(), is_regex: false, pattern };
-                    unserved.add(&HostPattern::default_host(), path);
-                }
+                let claims = hosts.entry(HostPattern::default_host()).or_default();
+                let is_closed = unserved.restricts && self.default_backend.is_none();
+                claims.extend(is_closed.then(|| Claim::root(None)));
             }
         }
         self.read_rules(ingress, compiler, is_per_host, (&mut hosts, &mut unserved), notes);
@@ -328,7 +325,7 @@ impl Claims {
         ingress: &Ingress,
         mut compiler: Compiler<'_>,
         is_per_host: bool,
-        (hosts, unserved): (&mut Hosts, &mut unserved::Draft),
+        (hosts, unserved): (&mut Hosts, &mut Draft),
         notes: &mut Vec<Note>,
     ) {
         let mut paths = 0;
@@ -362,7 +359,8 @@ impl Claims {
                     unserved.is_unknown = true;
                     return;
                 }
-                match self.read_path(path, &field, &mut compiler, is_per_host, notes) {
+                let restricts = unserved.restricts;
+                match self.read_path(path, (&field, restricts), &mut compiler, is_per_host, notes) {
                     Ok(claim) => claims.push(claim),
                     Err(path) => unserved.add(&host, path),
                 }
@@ -370,11 +368,12 @@ impl Claims {
         }
     }
 
-    /// A path that stands at `field`; an error: it is not served, and closes nothing by itself.
+    /// A path that stands at `field`, of an Ingress that restricts access or of another one; an error: it is not served, and
+    /// closes nothing by itself.
     fn read_path(
         &self,
         path: &Path,
-        field: &str,
+        (field, restricts): (&str, bool),
         compiler: &mut Compiler<'_>,
         is_per_host: bool,
         notes: &mut Vec<Note>,
@@ -389,8 +388,10 @@ impl Claims {
             _ if is_regex => compiler.path(written),
             _ => PathPattern::prefix(written),
         };
-        let lost = |pattern| UnservedPath { text: written.into(), is_regex, pattern };
-        let Some(backend_ref) = backend_ref else { return Err(lost(pattern.ok())) };
+        let lost = || UnservedPath::of(written, is_regex);
+        if backend_ref.is_none() && !restricts {
+            return Err(lost());
+        }
         let closed = closing::of(written, is_regex);
         let (pattern, is_refused) = match (pattern, closed) {
             (Ok(pattern), _) => (pattern, false),
@@ -405,7 +406,7 @@ impl Claims {
             }
             (Err(why), None) => {
                 notes.push(Note::rejected(format!("{field}.path: {why}")));
-                return Err(lost(None));
+                return Err(lost());
             }
         };
         let is_valid_regex =
@@ -423,7 +424,7 @@ impl Claims {
     fn restrict_to_canary(&mut self, hosts: &mut Hosts) {
         self.is_catch_all = false;
         if let Some(backend_ref) = self.default_backend.take() {
-            let claim = Claim::root(backend_ref);
+            let claim = Claim::root(Some(backend_ref));
             hosts.entry(HostPattern::default_host()).or_default().push(claim);
         }
     }

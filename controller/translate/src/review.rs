@@ -285,8 +285,8 @@ impl Translator {
                 notes.extend(about(&claims.key, chosen.notes));
             }
         }
-        let backend_refs =
-            claims.hosts.values().flat_map(|claims| claims.iter()).map(|claim| &claim.backend_ref);
+        let paths = claims.hosts.values().flat_map(|claims| claims.iter());
+        let backend_refs = paths.filter_map(|claim| claim.backend_ref.as_ref());
         let backend_refs: BTreeSet<&BackendRef> =
             backend_refs.chain(&claims.default_backend).collect();
         for backend_ref in backend_refs.into_iter().take(MAX_SERVICES) {

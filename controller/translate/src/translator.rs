@@ -4,6 +4,7 @@ mod backends;
 mod certificates;
 mod gateways;
 mod hosts;
+mod ingresses;
 mod known;
 pub mod notes;
 mod places;
@@ -26,9 +27,8 @@ use crate::claim::policies::SharedPolicies;
 use crate::gateway::{Built, Memo};
 use crate::host::alias::Alias;
 use crate::host::owner::GatewayClaim;
-use crate::ingress::{self, Claims, class};
+use crate::ingress::{Claims, class};
 use crate::pace::Named;
-use crate::patterns::Compiler;
 use crate::patterns::budget::PatternBudget;
 use crate::relation::Relation;
 use crate::translator::certificates::CertificateAbove;
@@ -98,6 +98,8 @@ pub struct Translator {
     pub(crate) endpoint_work: BTreeMap<Name, u64>,
     /// What building everything of the Gateway API has taken, by the namespace that had it built.
     build_work: BTreeMap<Name, u64>,
+    /// The namespaces whose Ingresses have other paths or settings for a host since the Gateway API was built.
+    claimed_by: BTreeMap<HostPattern, BTreeSet<Name>>,
     /// How many endpoints the backends of each namespace have.
     pub(crate) room: Room,
     pub(crate) secrets: Relation<HostPattern, Key>,
@@ -178,6 +180,7 @@ impl Translator {
             default_backend: None,
             endpoint_work: BTreeMap::new(),
             build_work: BTreeMap::new(),
+            claimed_by: BTreeMap::new(),
             room: Room::default(),
             secrets: Relation::default(),
             names: Relation::default(),
@@ -391,86 +394,6 @@ impl Translator {
             false => touched.extend(class::decided_anew(world, &self.options, changed)),
         }
         touched
-    }
-
-    /// Reads one Ingress into claims. Returns the Services' ports whose balancing it changes.
-    fn read_ingress(
-        &mut self,
-        world: &World,
-        key: &Key,
-        hosts: &mut BTreeSet<HostPattern>,
-    ) -> BTreeSet<BackendId> {
-        let mut parsed = match (world.ingresses.get(key), self.refuse_paths(key)) {
-            (Some(ingress), Some(note)) => {
-                let object = (key, &**ingress);
-                ingress::refused(world, &self.options, &self.settings, object, note)
-            }
-            (Some(ingress), None) => {
-                let compiler = match self.pattern_budget.is_over(key) {
-                    true => Compiler::over_budget(),
-                    false => Compiler::new(
-                        self.claims.get(key).into_iter().flat_map(|old| old.expressions()),
-                    ),
-                };
-                let object = (key, &**ingress);
-                ingress::parse(world, &self.options, &self.settings, object, compiler)
-            }
-            (None, _) => ingress::Parsed::default(),
-        };
-        if let Some(claims) = &mut parsed.claims {
-            claims.share_policies(&mut self.shared_policies);
-        }
-        let object = ObjectRef::new(Kind::Ingress, key.clone());
-        let notes = parsed.notes.into_iter().map(|note| (object.clone(), note));
-        self.notes.set(Part::Ingress(key.clone()), notes);
-        self.referred.set(key, parsed.referred);
-        let created = world.ingresses.get(key).map_or(0, |ingress| ingress.created);
-        self.writing.insert(object, (created, parsed.other_names));
-        self.offer_bundles(BundleSource::Ingress(key.clone()), parsed.bundles);
-        if self.acceptances.get(key) != parsed.acceptance.as_ref() {
-            match parsed.acceptance {
-                Some(acceptance) => drop(self.acceptances.insert(key.clone(), acceptance)),
-                None => drop(self.acceptances.remove(key)),
-            }
-            self.new_acceptances.insert(key.clone(), parsed.acceptance);
-        }
-        self.replace_claims(key, parsed.claims, hosts)
-    }
-
-    fn replace_claims(
-        &mut self,
-        key: &Key,
-        new: Option<Claims>,
-        hosts: &mut BTreeSet<HostPattern>,
-    ) -> BTreeSet<BackendId> {
-        let old = self.claims.get(key).map(AsRef::as_ref);
-        if old == new.as_ref() {
-            return BTreeSet::new();
-        }
-        let turned = self.spec_owners.replace(old, new.as_ref());
-        let created = old.map_or(0, |old| old.created);
-        match (old, &new) {
-            (Some(old), Some(new)) => hosts.extend(new.hosts_changed(old)),
-            (only, new) => {
-                let only = only.or(new.as_ref()).into_iter();
-                hosts.extend(only.flat_map(|claims| claims.hosts.keys()).cloned());
-            }
-        }
-        for (host, _) in self.claims.remove(key).into_iter().flat_map(|old| old.hosts) {
-            let Some(claimants) = self.claimants.get_mut(&host) else { continue };
-            claimants.remove(&(created, key.clone()));
-            if claimants.is_empty() {
-                self.claimants.remove(&host);
-            }
-        }
-        if let Some(new) = new {
-            for host in new.hosts.keys() {
-                let claimants = self.claimants.entry(host.clone()).or_default();
-                claimants.insert((new.created, key.clone()));
-            }
-            self.claims.insert(key.clone(), Box::new(new));
-        }
-        turned
     }
 }
 

@@ -52,6 +52,11 @@ pub fn check_text(pattern: &str) -> Result<(), Invalid> {
     text::scan(pattern).refusal.map_or(Ok(()), Err)
 }
 
+/// The number of groups of a valid pattern that capture, without the whole match.
+pub fn captures_of(pattern: &str) -> usize {
+    text::scan(pattern).captures
+}
+
 /// The nanoseconds that compiling may cost. A caller that compiles a pattern passes an allowance, so that none
 /// compiles without naming the budget that is charged.
 #[derive(Debug)]

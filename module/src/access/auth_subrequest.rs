@@ -167,18 +167,17 @@ fn write_headers(
     auth: &AuthSubrequest,
     subrequest: &nginx::Request,
 ) -> Option<()> {
-    let own = auth.external().headers(request, &auth.variables);
-    let call = spans::of(request).map(|trace| trace.begin_call(request, CallKind::Auth));
-    auth.call.set(call.as_ref().map(|(place, _)| *place));
-    let context = call.map(|(_, headers)| headers).into_iter().flatten();
-    let context = context.map(|(name, value)| (name.as_bytes(), Cow::from(value)));
-    let own: Vec<_> = context.chain(own).collect();
-    for element in request.nginx().headers() {
-        let name = element.name();
-        if auth::is_passed(name) && !own.iter().any(|(own, _)| header::is_alike(own, name)) {
-            subrequest.pass_header(element)?;
-        }
+    let mut own = Vec::new();
+    if let Some(trace) = spans::of(request) {
+        let (place, context) = trace.begin_call(request, CallKind::Auth);
+        auth.call.set(Some(place));
+        own.extend(context.into_iter().map(|(name, value)| (name.as_bytes(), Cow::from(value))));
     }
+    auth.external().headers(request, &auth.variables, &mut own);
+    subrequest.pass_headers(|header| {
+        let name = header.name();
+        auth::is_passed(name) && !own.iter().any(|(own, _)| header::is_alike(own, name))
+    })?;
     for (name, value) in &own {
         if value.is_empty() || header::is_reserved(name) {
             continue;

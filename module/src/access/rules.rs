@@ -13,6 +13,7 @@ use oxigress_core::model::policy::{Access, BasicAuth, ExternalAuth, Policies, Te
 use oxigress_core::policy::auth;
 use oxigress_core::policy::networks::Networks;
 use oxigress_core::policy::passwords::{self, Hash, Passwords, Verdicts};
+use oxigress_core::text::hex;
 use oxigress_core::text::template::{self, Values};
 use siphasher::sip128::{Hasher128, SipHasher24};
 use std::borrow::Cow;
@@ -52,6 +53,9 @@ pub struct External {
 
 /// The parameter of a sign-in URL, unless the policy names another.
 const RETURN_PARAMETER: &str = "rd";
+
+/// The headers of an auth subrequest but for those that its policies name.
+const MAX_OWN_HEADERS: usize = 13;
 
 /// What the auth server gets to know of a client's certificate.
 const CLIENT_CERTIFICATE: [(&[u8], Told); 4] = [
@@ -148,21 +152,23 @@ impl External {
         auth::target(&template::bytes(self.source.target.parts(), request))
     }
 
-    /// The headers of the auth subrequest beside the client's, in place of the client's of the same name.
+    /// Adds the headers of the auth subrequest beside the client's, in place of the client's of the same name.
     pub fn headers<'a>(
         &'a self,
         request: &'a Request<'_>,
         variables: &[Variable],
-    ) -> Vec<(&'a [u8], Cow<'a, [u8]>)> {
+        all: &mut Vec<(&'a [u8], Cow<'a, [u8]>)>,
+    ) {
         let url = [scheme(request), b"://", authority(request), request.target()].concat();
-        let address = request.variable(b"remote_addr").unwrap_or_default();
+        let address = request.client_text();
         let redirect = match &self.source.request_redirect {
             Some(text) => template::bytes(text.parts(), request).into(),
             None => Cow::from(request.target()),
         };
         let request_id = request.header(b"x-request-id").filter(|id| !id.is_empty());
         let request_id = request_id.or_else(|| request.id()).unwrap_or_default();
-        let mut all: Vec<(&[u8], Cow<'_, [u8]>)> = vec![
+        all.reserve(MAX_OWN_HEADERS + self.source.headers.len());
+        let known: [(&[u8], Cow<'_, [u8]>); 7] = [
             (b"X-Original-URL", url.into()),
             (b"X-Original-Method", request.method().into()),
             (b"X-Sent-From", b"nginx-ingress-controller"[..].into()),
@@ -171,6 +177,7 @@ impl External {
             (b"X-Auth-Request-Redirect", redirect),
             (b"X-Request-ID", request_id.into()),
         ];
+        all.extend(known);
         // In place of the client's own; nothing where its host asks for no certificate.
         for (name, told) in CLIENT_CERTIFICATE {
             let value = client_certificate::told(request, told).unwrap_or_default();
@@ -187,7 +194,6 @@ impl External {
                 template::bytes(header.value.parts(), &values).into(),
             ));
         }
-        all
     }
 
     /// Takes the steps that come before the server is asked.
@@ -219,8 +225,7 @@ impl External {
             all.extend_from_slice(&(part.len() as u64).to_le_bytes());
             all.extend_from_slice(part);
         }
-        let digest = sha256(&all);
-        Some(digest.iter().flat_map(|byte| format!("{byte:02x}").into_bytes()).collect())
+        Some(hex::encode(&sha256(&all)))
     }
 
     /// How long an answer of this status is kept, unless it says so itself.

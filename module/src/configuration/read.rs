@@ -10,6 +10,7 @@ use nginx::ssl::sha256;
 use oxigress_core::model::{BackendId, Endpoint, EndpointSet};
 use oxigress_core::record::{CertificateView, EndpointsView, Kind, Records, decode_backend};
 use oxigress_core::router::tls;
+use oxigress_core::text::hex;
 use oxigress_core::wire::compat::Element;
 use oxigress_core::wire::native::{Status, WorkerStatus};
 use serde_json::json;
@@ -85,14 +86,13 @@ fn facts(chain: &[u8]) -> Option<serde_json::Value> {
     let names = leaf.subject_alternative_name().ok().flatten();
     let names: Vec<_> =
         names.iter().flat_map(|san| &san.value.general_names).map(|n| n.to_string()).collect();
-    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     Some(json!({
         "subject": leaf.subject().to_string(),
         "names": names,
         "serial": leaf.raw_serial_as_string().replace(':', ""),
         "not_before": leaf.validity().not_before.to_string(),
         "not_after": leaf.validity().not_after.to_string(),
-        "sha256": hex(&sha256(&pem.contents)),
+        "sha256": String::from_utf8_lossy(&hex::encode(&sha256(&pem.contents))),
     }))
 }
 

@@ -172,14 +172,12 @@ fn named<'m>(copy: &'m nginx::Request, mirror: &'m Mirror, host: &[u8]) -> Optio
 
 /// Gives the copy the headers of its request, and of a traced one a span of its own; `None` when memory is out.
 fn write_headers(request: &Request<'_>, subrequest: &nginx::Request, copy: &Copy) -> Option<()> {
-    let Some(trace) = spans::of(request) else { return subrequest.pass_headers() };
+    let Some(trace) = spans::of(request) else { return subrequest.pass_headers(|_| true) };
     let (call, context) = trace.begin_call(request, CallKind::Mirror);
     copy.call.set(Some(call));
-    for element in request.nginx().headers() {
-        if !context.iter().any(|(name, _)| header::is_alike(name.as_bytes(), element.name())) {
-            subrequest.pass_header(element)?;
-        }
-    }
+    subrequest.pass_headers(|header| {
+        !context.iter().any(|(name, _)| header::is_alike(name.as_bytes(), header.name()))
+    })?;
     let mut context = context.iter().filter(|(_, value)| !value.is_empty());
     context.try_for_each(|(name, value)| subrequest.push_own_header(name.as_bytes(), value))
 }

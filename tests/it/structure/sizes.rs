@@ -1,4 +1,5 @@
-//! Files and functions are short, those of tests too, but for those that are one table, one loop or one encoder.
+//! Folders have few files, and files and functions are short, those of tests too, but for those that are one table, one
+//! loop or one encoder.
 //!
 //! Functions are found by rustfmt's layout, which `make check` keeps: a closing brace stands below the `fn` that it ends.
 
@@ -7,8 +8,16 @@ use std::fs;
 use std::path::Path;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+const MOST_FILES: usize = 15;
 const MOST_LINES: usize = 500;
 const MOST_LINES_OF_A_FUNCTION: usize = 60;
+
+/// Folders that may have more files, and why. One that has no more than others is taken out.
+const FULL_FOLDERS: [(&str, &str); 3] = [
+    ("conf/helm/templates", "a chart's objects, which Helm reads from here"),
+    ("controller/testdata", "test data"),
+    ("docs", "a page for each thing that somebody wants to do"),
+];
 
 /// Files that may be longer, and why. A file that is no longer too long is taken out.
 const LONG_FILES: [(&str, &str); 1] =
@@ -19,6 +28,25 @@ const LONG_FUNCTIONS: [(&str, &str, &str); 2] = [
     ("controller/src/controller.rs", "run", "the table of what wakes the controller's loop"),
     ("module/core/src/patterns/program/tree.rs", "node", "one match over all forms of a pattern"),
 ];
+
+/// Adds the folders below one that have too many files. What git does not have is not looked at: hidden files, and
+/// what was built.
+fn look_for_full_folders(folder: &Path, path: &str, full: &mut Vec<String>) -> Result<()> {
+    let mut files = 0;
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if !entry.file_type()?.is_dir() {
+            files += usize::from(!name.starts_with('.'));
+        } else if !["target", "node_modules"].contains(&&*name) {
+            look_for_full_folders(&entry.path(), &format!("{path}/{name}"), full)?;
+        }
+    }
+    if files > MOST_FILES {
+        full.push(path.to_owned());
+    }
+    Ok(())
+}
 
 /// A place that is too long.
 #[derive(Debug, Default)]
@@ -79,6 +107,27 @@ fn function(line: &str) -> Option<&str> {
     };
     let name = after.split(['(', '<']).next()?;
     (words.all(is_qualifier) && !name.is_empty()).then_some(name)
+}
+
+#[test]
+fn folders_have_few_files() -> Result<()> {
+    let mut full = Vec::new();
+    for area in ["conf", "controller", "docs", "module", "nginx-build", "tests"] {
+        look_for_full_folders(&Path::new(ROOT).join(area), area, &mut full)?;
+    }
+    let mut wrong = Vec::new();
+    for path in &full {
+        if !FULL_FOLDERS.iter().any(|(known, _)| known == path) {
+            wrong.push(format!("{path} has more than {MOST_FILES} files: is it one idea?"));
+        }
+    }
+    for (path, _) in FULL_FOLDERS {
+        if !full.iter().any(|found| found == path) {
+            wrong.push(format!("{path} has few files now: take it out of FULL_FOLDERS"));
+        }
+    }
+    ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
+    Ok(())
 }
 
 #[test]

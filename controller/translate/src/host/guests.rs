@@ -60,20 +60,14 @@ impl<'a> GuestRoom<'a> {
         for by in view.mains.iter().filter(|by| !view.owner.has(by)) {
             let (namespace, claims) = (by.key.namespace.as_str(), by.claims_on(source));
             let is_regex = |pattern: &PathPattern| matches!(pattern, PathPattern::Regex(_));
-            // Those that are closed because they are not served need a place, too.
-            let lost = by.unserved_on(source).map_or(&[][..], |on| &on.paths);
-            *asked.entry(namespace).or_default() += claims.len() + lost.len();
-            *bytes.entry(namespace).or_default() += claims
-                .iter()
-                .map(|claim| claim.path.len())
-                .chain(lost.iter().map(|path| path.text.len()))
-                .sum::<usize>();
+            *asked.entry(namespace).or_default() += claims.len();
+            *bytes.entry(namespace).or_default() +=
+                claims.iter().map(|claim| claim.path.len()).sum::<usize>();
             // Where one Ingress of the host asks for expressions, all of the owner's are.
             *expressions.entry(namespace).or_default() += claims
                 .iter()
                 .filter(|claim| claim.is_valid_regex || is_regex(&claim.pattern))
-                .count()
-                + lost.iter().filter(|path| path.is_regex).count();
+                .count();
         }
         GuestRoom {
             paths: Shares::of(paths, &asked),

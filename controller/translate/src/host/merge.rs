@@ -86,6 +86,7 @@ pub fn merge(
         has_open_well_known: false,
         full: BTreeSet::new(),
         unclosed: Vec::new(),
+        closed: Arc::new(paths::closed()),
         unprotected: view.unprotected(),
         tls_of: unnamed_owner.filter(|namespace| is_unnamed && view.is_foreign_to(namespace)),
         winners: BTreeMap::new(),
@@ -95,7 +96,6 @@ pub fn merge(
     };
     merging.claim_all(source);
     merging.name_aliases_left_out(source);
-    merging.close_lost(source);
     if view.has_owner() {
         merging.complete(view.owner.first());
     }
@@ -186,8 +186,10 @@ struct Merge<'a> {
     has_open_well_known: bool,
     /// Ingresses for whose further paths there is no place.
     full: BTreeSet<&'a Key>,
-    /// Paths that have no place or are not served, and nothing that stands for all that they mean.
+    /// Paths that have no place, or only as far as their first letters go.
     unclosed: Vec<exposed::Lost<'a>>,
+    /// What answers 503.
+    closed: Arc<Policies>,
     /// Ingresses of other namespaces that restrict whole hosts, which nothing of this one honours.
     unprotected: BTreeSet<&'a Key>,
     /// Only this namespace says how TLS is spoken with clients that name no host, or an unknown one.
@@ -282,8 +284,8 @@ impl<'a> Merge<'a> {
         let is_regex = matches!(pattern, PathPattern::Regex(_));
         let mut policy = by.policy(&claim.path, self.settings);
         policy.yields = !is_owner && is_regex;
-        let policies = by.policies(&claim.path, self.settings);
-        self.insert(by, pattern, Some(&claim.backend_ref), &claim.path, policy, policies);
+        let policies = self.policies_of(by, claim);
+        self.insert(by, pattern, claim.backend_ref.as_ref(), &claim.path, policy, policies);
     }
 
     /// Says that another claim, of `winner`, has the place already.
@@ -364,7 +366,7 @@ impl<'a> Merge<'a> {
 
     fn finish(mut self, is_served: bool) -> MergedHost {
         let winners = std::mem::take(&mut self.winners);
-        let denied = Arc::new(paths::closed());
+        let denied = self.closed.clone();
         let mut ids = Ids::default();
         let mut server = OfServer::new(&self.view.owner, self.common);
         let rules = winners.iter().map(|(pattern, winner)| {

@@ -16,6 +16,7 @@ use oxigress_core::patterns::literal_prefix;
 use oxigress_objects::ingress::Tls;
 use oxigress_objects::verdict::Note;
 use oxigress_objects::{Key, Kind};
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock};
 
@@ -286,15 +287,21 @@ impl<'a> HostView<'a> {
 /// Whether a path lies below [`WELL_KNOWN`], or is an expression whose plain beginning does or may lead there. Others, such
 /// as `/(.*)`, are served, and the router leaves what lies there to the owner.
 pub fn is_well_known(pattern: &PathPattern) -> bool {
+    let plain = plain_beginning(pattern);
+    let is_expression = matches!(pattern, PathPattern::Regex(_));
+    model::is_well_known(&plain)
+        || is_expression && plain.len() > 1 && WELL_KNOWN.as_bytes().starts_with(&plain)
+}
+
+/// Whether all that a path takes lies below [`WELL_KNOWN`].
+pub fn is_below_well_known(pattern: &PathPattern) -> bool {
+    model::is_well_known(&plain_beginning(pattern))
+}
+
+fn plain_beginning(pattern: &PathPattern) -> Cow<'_, [u8]> {
     match pattern {
-        PathPattern::Exact(path) | PathPattern::Prefix(path) => {
-            model::is_well_known(path.as_bytes())
-        }
-        PathPattern::Regex(text) => {
-            let plain = literal_prefix(text);
-            model::is_well_known(&plain)
-                || (plain.len() > 1 && WELL_KNOWN.as_bytes().starts_with(&plain))
-        }
+        PathPattern::Exact(path) | PathPattern::Prefix(path) => path.as_bytes().into(),
+        PathPattern::Regex(text) => literal_prefix(text).into(),
     }
 }
 

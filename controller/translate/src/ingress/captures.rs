@@ -5,6 +5,7 @@
 use super::claims::{Claim, Claims};
 use crate::annotation::balancing::{self, Balancing};
 use oxigress_core::model::{PathPattern, shorten};
+use oxigress_core::patterns;
 use oxigress_core::text::template::{Part, parts};
 use oxigress_objects::verdict::Note;
 use std::collections::BTreeSet;
@@ -20,7 +21,8 @@ impl Claims {
         let has_groups = |claim: &&Claim| {
             let is_regex = matches!(claim.pattern, PathPattern::Regex(_))
                 || is_per_host && claim.is_valid_regex;
-            is_regex && claim.path.contains('(')
+            // Most paths have none: only others are read.
+            is_regex && claim.path.contains('(') && patterns::captures_of(&claim.path) > 0
         };
         let claims = || self.hosts.values().flat_map(|claims| claims.iter());
         self.has_groups = claims().any(|claim| has_groups(&claim));
@@ -86,58 +88,7 @@ impl Claims {
 /// How many groups the path of a claim has; a path that is no regular expression has none.
 fn groups(claim: &Claim) -> usize {
     match &claim.pattern {
-        PathPattern::Regex(text) => groups_of(text),
+        PathPattern::Regex(text) => patterns::captures_of(text),
         PathPattern::Exact(_) | PathPattern::Prefix(_) => 0,
-    }
-}
-
-/// The capturing groups of a valid regular expression.
-fn groups_of(pattern: &str) -> usize {
-    let (mut count, mut class, mut rest) = (0, None, pattern);
-    while let Some(c) = rest.chars().next() {
-        rest = rest.get(c.len_utf8()..).unwrap_or_default();
-        match (c, class) {
-            ('\\', _) => {
-                let escaped = rest.chars().next().map_or(0, char::len_utf8);
-                rest = rest.get(escaped..).unwrap_or_default();
-                class = class.map(|_| 1);
-            }
-            ('[', None) => {
-                rest = rest.strip_prefix('^').unwrap_or(rest);
-                class = Some(0);
-            }
-            // The first character of a class does not end it.
-            (']', Some(1..)) => class = None,
-            (_, Some(_)) => class = Some(1),
-            ('(', None) => {
-                let is_named = ["?<", "?P<", "?'"].iter().any(|start| rest.starts_with(start))
-                    && !["?<=", "?<!"].iter().any(|start| rest.starts_with(start));
-                count += usize::from(is_named || !rest.starts_with(['?', '*']));
-            }
-            _ => {}
-        }
-    }
-    count
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn groups_that_capture_are_counted() {
-        for (pattern, expected) in [
-            ("/b", 0),
-            ("/b(/|$)(.*)", 2),
-            (r"/b\(c\)(d)", 1),
-            ("/b[(](c)", 1),
-            ("/b[](](c)", 1),
-            (r"/b[^\](](c)", 1),
-            ("/(?:a|b)(?<name>c)(?P<other>d)", 2),
-            ("/(?i)a(?=b)(?!c)(?<=d)(?<!e)", 0),
-            ("/((a)b)", 2),
-        ] {
-            assert_eq!(groups_of(pattern), expected, "{pattern}");
-        }
     }
 }

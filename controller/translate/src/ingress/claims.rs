@@ -7,7 +7,7 @@ use crate::claim::age::Age;
 use crate::claim::backend_ref::BackendRef;
 use crate::claim::policies::SharedPolicies;
 use crate::host::owner::Sealed;
-use crate::ingress::unserved::{Unserved, UnservedOn};
+use crate::ingress::unserved::{Unserved, UnservedOn, restricts};
 use oxigress_core::model::policy::Policies;
 use oxigress_core::model::{BackendId, HostPattern, HttpsRedirect, Origin, PathPattern, Policy};
 use oxigress_objects::Key;
@@ -55,8 +55,9 @@ pub struct Claim {
     pub pattern: PathPattern,
     /// The text as the Ingress writes it.
     pub path: String,
-    /// The Service's port that requests go to.
-    pub backend_ref: BackendRef,
+    /// The Service's port that requests go to; `None`: access to the path is restricted and it leads to no Service, so it
+    /// answers 503.
+    pub backend_ref: Option<BackendRef>,
     /// It can be a regular expression too, where another Ingress makes all paths of the host such.
     pub is_valid_regex: bool,
     /// Its regular expression is not served: what it begins with answers 503, where nobody else claims that.
@@ -66,7 +67,7 @@ pub struct Claim {
 }
 
 impl Claim {
-    pub(super) fn root(backend_ref: BackendRef) -> Self {
+    pub(super) fn root(backend_ref: Option<BackendRef>) -> Self {
         let pattern = PathPattern::Prefix(String::new());
         let path = "/".into();
         Claim {
@@ -169,8 +170,8 @@ impl Claims {
 
     /// The Services' ports whose balancing it has a say in.
     pub fn ports(&self) -> BTreeSet<&BackendId> {
-        let claims =
-            self.hosts.values().flat_map(|claims| claims.iter()).map(|claim| &claim.backend_ref);
+        let claims = self.hosts.values().flat_map(|claims| claims.iter());
+        let claims = claims.filter_map(|claim| claim.backend_ref.as_ref());
         match self.canary() {
             Some(_) => BTreeSet::new(),
             None => claims
@@ -197,9 +198,9 @@ impl Claims {
         self.closed
     }
 
-    /// It says who has access to its paths, or nobody has any.
-    pub fn restricts_access(&self) -> bool {
-        self.closed || self.annotations.policies.access.is_some()
+    /// It says who has access to its paths beyond what all Ingresses have in common, or nobody has any.
+    pub fn restricts_access(&self, settings: &Settings) -> bool {
+        self.closed || restricts(&self.annotations.policies, settings)
     }
 
     /// Policy of one of its paths, as configured.

@@ -4,7 +4,10 @@
 //! closes is decided where the paths of a host meet.
 
 use crate::annotation::{snippet, table};
-use oxigress_core::model::{HostPattern, PathPattern};
+use oxigress_core::model::HostPattern;
+use oxigress_core::model::policy::Policies;
+use oxigress_core::model::policy::script::{If, Step};
+use oxigress_core::patterns::leading_text;
 use oxigress_objects::ingress::Ingress;
 use oxigress_objects::small::SortedMap;
 use oxigress_settings::Settings;
@@ -13,15 +16,23 @@ use std::collections::BTreeMap;
 /// Most such paths of a host in an Ingress that are looked at one by one: no limit of paths bounds them.
 const MOST: usize = 256;
 
-/// A path that is not served.
+/// A path that is invalid.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UnservedPath {
-    /// As the Ingress writes it.
-    pub text: Box<str>,
+    /// What requests for it begin with: the path, or of a regular expression what all its matches begin with.
+    pub beginning: Box<str>,
+    /// How many bytes the Ingress writes.
+    pub length: usize,
     /// It is a regular expression.
     pub is_regex: bool,
-    /// The paths that it means; `None`: it is invalid.
-    pub pattern: Option<PathPattern>,
+}
+
+impl UnservedPath {
+    /// One that an Ingress writes so.
+    pub fn of(written: &str, is_regex: bool) -> Self {
+        let beginning = if is_regex { leading_text(written) } else { written };
+        UnservedPath { beginning: beginning.into(), length: written.len(), is_regex }
+    }
 }
 
 /// The paths of a host that are not served.
@@ -42,13 +53,20 @@ pub struct Unserved {
 }
 
 /// The same, while an Ingress is read.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Draft {
+    /// The Ingress restricts access to its paths.
+    pub restricts: bool,
     pub is_unknown: bool,
     by_host: BTreeMap<HostPattern, UnservedOn>,
 }
 
 impl Draft {
+    /// Of an Ingress that restricts access to its paths, or of another one.
+    pub fn of(restricts: bool) -> Self {
+        Draft { restricts, is_unknown: false, by_host: BTreeMap::new() }
+    }
+
     /// Adds a path of a host.
     pub fn add(&mut self, host: &HostPattern, path: UnservedPath) {
         let of_host = self.by_host.entry(host.clone()).or_default();
@@ -58,10 +76,10 @@ impl Draft {
         }
     }
 
-    /// `None`: everything is served.
+    /// `None`: everything is served, or nothing that is restricted.
     pub fn finish(self) -> Option<Box<Unserved>> {
-        let Draft { is_unknown, by_host } = self;
-        let is_any = is_unknown || !by_host.is_empty();
+        let Draft { restricts, is_unknown, by_host } = self;
+        let is_any = restricts && (is_unknown || !by_host.is_empty());
         is_any.then(|| Box::new(Unserved { is_unknown, by_host: by_host.into() }))
     }
 }
@@ -69,7 +87,7 @@ impl Draft {
 impl Unserved {
     /// Paths that nobody has looked at.
     pub(super) fn unknown() -> Option<Box<Self>> {
-        Draft { is_unknown: true, ..Draft::default() }.finish()
+        Draft { is_unknown: true, ..Draft::of(true) }.finish()
     }
 
     /// Whether there are paths that nobody has looked at, on each host.
@@ -97,6 +115,22 @@ pub(super) fn may_hold_for_hosts(ingress: &Ingress, prefix: &str) -> bool {
         "auth-tls-secret" => true,
         "server-snippet" => !is_harmless(name, text),
         _ => false,
+    })
+}
+
+/// Whether policies say who has access, beyond what all Ingresses have in common.
+pub fn restricts(policies: &Policies, settings: &Settings) -> bool {
+    let Policies { access, denied, script, .. } = policies;
+    let is_own = access.is_some() && *access != settings.defaults.policies.access;
+    is_own || denied.is_some() || script.as_ref().is_some_and(|script| may_refuse(&script.steps))
+}
+
+/// Whether one of these steps may refuse a request.
+fn may_refuse(steps: &[Step]) -> bool {
+    steps.iter().any(|step| match step {
+        Step::If(If { then, .. }) => may_refuse(then),
+        Step::Answer(answer) => answer.code >= 400,
+        Step::Set(_) | Step::Rewrite(_) | Step::Break => false,
     })
 }
 

@@ -62,6 +62,7 @@ impl Translator {
         backends: &mut BTreeSet<BackendId>,
     ) -> BTreeSet<HostPattern> {
         if !self.touches_gateways(world, changed, is_new_settings, hosts) {
+            self.claimed_by.clear();
             return BTreeSet::new();
         }
         let routes = self.routes_alone(world, changed);
@@ -97,6 +98,7 @@ impl Translator {
         if let Some(host) = by_session {
             self.charge_session(world, changed, &host);
         }
+        self.claimed_by.clear();
         let touched = memo.leads.take_touched();
         self.gateway_memo = memo;
         self.gateways = before;

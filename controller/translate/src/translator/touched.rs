@@ -60,24 +60,29 @@ impl Translator {
         let maps = self.maps_of_authorities(world, &changed.config_maps).into_iter();
         let maps = maps.map(|key| ObjectRef::new(Kind::ConfigMap, key.clone()));
         let others = secrets.chain(maps).filter(is_payer);
-        let all: Vec<_> = others.chain(objects.cloned()).collect();
-        self.charge_build_to(world, all.into_iter());
+        let all = others.chain(objects.cloned()).map(|id| id.key.namespace).collect();
+        self.charge_build_to(world, all);
     }
 
-    /// Charges building everything to the namespaces of the changed routes that name a host on which it depends who has sessions.
+    /// Charges building everything to the namespaces of the changed routes and Ingresses that name a host on which it depends who
+    /// has sessions.
     pub(super) fn charge_session(&mut self, world: &World, changed: &Changed, host: &HostPattern) {
+        // A route without names has those of its listeners.
         let names = |id: &ObjectRef| {
             let route = world.gateway_api.routes.get(id);
-            route.is_some_and(|it| it.spec.hostnames.iter().any(|name| name == host.as_str()))
+            route.is_some_and(|it| {
+                let mut names = it.spec.hostnames.iter();
+                it.spec.hostnames.is_empty() || names.any(|name| name == host.as_str())
+            })
         };
         let routes = changed.gateway_api.iter().filter(|id| id.kind.is_route() && names(id));
         let routes = routes.filter(|id| self.is_used(world, id) && !self.is_operators(id));
-        let payers: Vec<_> = routes.cloned().collect();
-        self.charge_build_to(world, payers.into_iter());
+        let mut payers: BTreeSet<Name> = routes.map(|id| id.key.namespace.clone()).collect();
+        payers.extend(self.claimed_by.get(host).into_iter().flatten().cloned());
+        self.charge_build_to(world, payers);
     }
 
-    fn charge_build_to(&mut self, world: &World, objects: impl Iterator<Item = ObjectRef>) {
-        let by: BTreeSet<Name> = objects.map(|id| id.key.namespace).collect();
+    fn charge_build_to(&mut self, world: &World, by: BTreeSet<Name>) {
         // A part: who edits listeners of a large installation now and then is not to wait for that.
         let all = (REBUILT / 4).saturating_mul(world.gateway_api.routes.len() as u64);
         let each = all.min(OF_NAMESPACE.full) / (by.len() as u64).max(1);

@@ -20,6 +20,8 @@ pub struct Scanned {
     pub is_possessive: bool,
     /// Its whole is divided by `|`.
     pub has_alternatives: bool,
+    /// The groups that capture, without the whole match.
+    pub captures: usize,
 }
 
 /// A group that is open, or the whole.
@@ -59,6 +61,7 @@ pub fn scan(pattern: &str) -> Scanned {
             refusal: None,
             is_possessive: false,
             has_alternatives: false,
+            captures: 0,
         },
     };
     while let Some(c) = scanner.rest.chars().next() {
@@ -248,14 +251,20 @@ impl Scanner<'_> {
             Some(begin) => {
                 self.copy(begin.len());
                 // `(?<=` and `(?<!` have no name.
-                match self.rest.starts_with(['=', '!']) {
-                    true => self.copy(1),
-                    false => self.copy_through(if begin == "(?'" { '\'' } else { '>' }),
+                if self.rest.starts_with(['=', '!']) {
+                    self.copy(1);
+                } else {
+                    self.copy_through(if begin == "(?'" { '\'' } else { '>' });
+                    self.scanned.captures += 1;
                 }
             }
             None if rest.starts_with("(?(") => self.copy(2),
             None if rest.starts_with("(?") => self.copy(3),
-            None => self.copy(1),
+            None => {
+                self.copy(1);
+                // A verb, such as `(*COMMIT)`, is no group.
+                self.scanned.captures += usize::from(!self.rest.starts_with('*'));
+            }
         }
         self.last = Last::Nothing;
     }
@@ -345,6 +354,26 @@ mod tests {
         }
         for pattern in ["/(a|b)", r"/a\|b", "/[|]", "/(?:a|b)(?=c|d)"] {
             assert!(!scan(pattern).has_alternatives, "{pattern}");
+        }
+    }
+
+    #[test]
+    fn groups_that_capture_are_counted() {
+        for (pattern, captures) in [
+            ("/b", 0),
+            ("/b(/|$)(.*)", 2),
+            (r"/b\(c\)(d)", 1),
+            ("/b[(](c)", 1),
+            ("/b[](](c)", 1),
+            (r"/b[^\](](c)", 1),
+            ("/[[:alpha:](](c)", 1),
+            ("/(?:a|b)(?<name>c)(?P<other>d)(?'third'e)", 3),
+            ("/(?i)a(?i:b)(?=c)(?!d)(?<=e)(?<!f)(?>g)", 0),
+            ("/(?#(a)b", 0),
+            ("(?x)/(a) # (b)\n", 1),
+            ("/((a)b)", 2),
+        ] {
+            assert_eq!(scan(pattern).captures, captures, "{pattern}");
         }
     }
 

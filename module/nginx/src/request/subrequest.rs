@@ -161,15 +161,11 @@ extern "C" fn post_subrequest<E: Ended>(
 }
 
 impl Request {
-    /// Adds all headers of the main request to a subrequest; `None` when memory is out, and of a main request.
-    pub fn pass_headers(&self) -> Option<()> {
-        self.main().headers().try_for_each(|header| self.push_copy(header))
-    }
-
-    /// Adds a header of the main request to a subrequest; `None` when memory is out, for another's, and of a main request.
-    pub fn pass_header(&self, header: &Header) -> Option<()> {
-        self.main().headers().find(|own| std::ptr::eq(*own, header))?;
-        self.push_copy(header)
+    /// Adds those headers of the main request to a subrequest that `is_passed` accepts; `None` when memory is out, and of
+    /// a main request.
+    pub fn pass_headers(&self, is_passed: impl Fn(&Header) -> bool) -> Option<()> {
+        let headers = self.main().headers();
+        headers.filter(|header| is_passed(header)).try_for_each(|header| self.push_copy(header))
     }
 
     fn push_copy(&self, header: &Header) -> Option<()> {

@@ -199,6 +199,32 @@ fn names_that_are_kept_from_no_wildcard_are_edits() {
     }
 }
 
+/// An Ingress that comes to own a host, or no longer does, may have everything built again.
+#[test]
+fn an_ingress_by_which_others_sessions_change_pays_for_the_build() {
+    let mut bench = bench("All");
+    let ingress = |host: &str| {
+        format!(
+            "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {{ name: i, namespace: evil, \
+             annotations: {{ kubernetes.io/ingress.class: nginx }}, creationTimestamp: '1970-01-01T00:00:05Z' }}\nspec: {{ rules: [{{ \
+             host: {host}, http: {{ paths: [{{ path: /, pathType: Prefix, backend: {{ service: {{ name: s, port: {{ number: 80 }} }} \
+             }} }}] }} }}] }}"
+        )
+    };
+    bench.see([route(Kind::TLSRoute, "shop", 30, &["shop.test"])]);
+    bench.apply(&ingress("other.test"));
+    for (host, has_sessions) in
+        [("shop.test", None), ("other.test", Some("shop")), ("third.test", Some("shop"))]
+    {
+        bench.translator.take_build_work();
+        bench.apply(&ingress(host));
+        assert_eq!(bench.has_sessions("tcp/8443/shop.test"), has_sessions, "{host}");
+        let payers: Vec<_> = bench.translator.take_build_work().into_keys().collect();
+        let expected = if host == "third.test" { &[][..] } else { &["evil"] };
+        assert_eq!(payers, expected, "{host}");
+    }
+}
+
 /// A name that somebody writes later, on whatever port, closes nothing of what routes have by their listeners.
 #[test]
 fn a_young_name_closes_no_sessions_that_a_route_has_by_its_listener() {

@@ -1,13 +1,13 @@
 //! What would answer requests for a path that is restricted and not served.
 
-use super::{Merge, Winner, root};
-use crate::host::owner::is_well_known;
-use crate::ingress::{Claim, Claims, UnservedPath};
-use oxigress_core::model::policy::Policies;
+use super::{Merge, Winner};
+use crate::host::owner::is_below_well_known;
+use crate::ingress::{Claim, Claims, UnservedPath, restricts};
 use oxigress_core::model::{HostPattern, PathPattern};
-use oxigress_core::patterns::{leading_text, literal_prefix};
+use oxigress_core::patterns::literal_prefix;
 use oxigress_objects::verdict::Note;
 use oxigress_objects::{Key, Kind, ObjectRef};
+use oxigress_settings::Settings;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
@@ -17,8 +17,7 @@ const MOST: usize = 256;
 /// A path that is not served.
 pub(super) struct Lost<'a> {
     by: &'a Claims,
-    text: &'a str,
-    is_regex: bool,
+    path: UnservedPath,
 }
 
 /// Restricted paths of a namespace that are not served on a host.
@@ -33,18 +32,22 @@ struct Exposed<'a> {
 }
 
 impl<'a> Exposed<'a> {
-    fn add(&mut self, lost: &Lost<'a>, is_regex: bool) {
-        if self.paths.len() >= MOST {
-            self.unknown.get_or_insert(lost.by);
+    fn is_full(&self) -> bool {
+        self.paths.len() >= MOST
+    }
+
+    fn add(&mut self, by: &'a Claims, path: &UnservedPath) {
+        if self.is_full() {
+            self.unknown.get_or_insert(by);
             return;
         }
-        let text = if is_regex { leading_text(lost.text) } else { lost.text };
-        let text = text.to_ascii_lowercase();
+        let UnservedPath { beginning, length, is_regex } = path;
+        let text = beginning.to_ascii_lowercase();
         // An expression of which hardly a letter is known does not close a whole host.
-        if is_regex && text.len() > 1 {
-            self.add_beginning(text.clone(), (lost.by, lost.text.len()));
+        if *is_regex && text.len() > 1 {
+            self.add_beginning(text.clone(), (by, *length));
         }
-        self.paths.entry(text).or_insert(lost.by);
+        self.paths.entry(text).or_insert(by);
     }
 
     fn add_beginning(&mut self, text: String, (by, mut length): (&'a Claims, usize)) {
@@ -82,7 +85,7 @@ impl<'a> Exposed<'a> {
         let of_expression = || {
             let ((by, longest), _) = beginning_of(&self.beginnings, &beginning)?;
             // What is longer would have these requests all the same.
-            (length < *longest).then_some(by)
+            (length <= *longest).then_some(by)
         };
         let is_exact = below.is_none();
         found.or_else(of_expression).copied().or(self.unknown.filter(|_| !is_exact))
@@ -105,62 +108,28 @@ fn beginning_of<'m, V>(texts: &'m BTreeMap<String, V>, text: &str) -> Option<(&'
 impl<'a> Merge<'a> {
     /// Notes a claim that is not served, or only as far as its first letters go.
     pub(super) fn note_lost(&mut self, by: &'a Claims, claim: &'a Claim) {
-        let is_regex = matches!(claim.pattern, PathPattern::Regex(_));
-        self.unclosed.push(Lost { by, text: &claim.path, is_regex });
-    }
-
-    /// Closes the restricted paths themselves that are valid and not served, where there is room and nobody has them.
-    pub(super) fn close_lost(&mut self, source: &HostPattern) {
-        for by in self.view.mains.iter().copied() {
-            let Some(on) = by.unserved_on(source) else { continue };
-            if !self.restricts(by) {
-                continue;
-            }
-            for UnservedPath { text, is_regex, pattern } in &on.paths {
-                let winner = pattern.as_ref().and_then(|pattern| self.winners.get(pattern));
-                // Served, it would not have it either.
-                if winner.is_some_and(|winner| winner.by.age() < by.age()) {
-                    continue;
-                }
-                let pattern = pattern.as_ref().filter(|pattern| self.may_close(by, text, pattern));
-                let Some(pattern) = pattern else {
-                    self.unclosed.push(Lost { by, text, is_regex: *is_regex });
-                    continue;
-                };
-                if !self.view.owner.has(by) {
-                    self.room.take(&by.key.namespace, text.len(), pattern);
-                }
-                self.insert_closed(by, pattern.clone(), text);
-            }
-        }
-    }
-
-    fn may_close(&self, by: &Claims, text: &str, pattern: &PathPattern) -> bool {
-        // A root of others, and what only the owner has, are decided elsewhere.
-        let may_have = self.view.owner.has(by) || (*pattern != root() && !is_well_known(pattern));
-        may_have
-            && !self.is_full(by, text, pattern)
-            && !self.is_regex_host
-            && !self.winners.contains_key(pattern)
+        let is_regex = self.is_regex_host || matches!(claim.pattern, PathPattern::Regex(_));
+        self.unclosed.push(Lost { by, path: UnservedPath::of(&claim.path, is_regex) });
     }
 
     /// Whether an Ingress restricts who has access to its paths, by what it says of them or of whole hosts.
     fn restricts(&self, by: &Claims) -> bool {
-        by.restricts_access() || self.unprotected.contains(&by.key)
+        by.restricts_access(self.settings) || self.unprotected.contains(&by.key)
     }
 
     /// Closes what its namespace has open on the host, and what would answer requests for paths that it restricts and that are
     /// not served.
     pub(super) fn close_exposed(&mut self, source: &HostPattern) {
-        let all = self.exposed(source);
+        let (all, settings) = (self.exposed(source), self.settings);
         let mut told: BTreeMap<&Key, &Claims> = BTreeMap::new();
         for (pattern, winner) in self.winners.iter_mut().filter(|_| !all.is_empty()) {
+            let Some(exposed) = all.get(winner.by.key.namespace.as_str()) else { continue };
             // Who answers challenges keeps nobody's certificates back.
-            if !winner.is_open() || is_well_known(pattern) {
+            if !winner.is_open(settings) || is_below_well_known(pattern) {
                 continue;
             }
-            let exposed = all.get(winner.by.key.namespace.as_str());
-            let Some(cause) = exposed.and_then(|exposed| exposed.below(pattern)) else { continue };
+            let cause = exposed.below(pattern);
+            let Some(cause) = cause else { continue };
             winner.closer = Some(cause);
             told.entry(&winner.by.key).or_insert(cause);
         }
@@ -184,10 +153,12 @@ impl<'a> Merge<'a> {
                 || self.full.contains(&by.key)
         };
         let lacking: Vec<_> = self.view.mains.iter().copied().filter(lacks).collect();
-        if lacking.is_empty() && self.unclosed.is_empty() {
+        let invalid = |by: &&Claims| by.unserved_on(source).is_some();
+        let invalid: Vec<_> = self.view.mains.iter().copied().filter(invalid).collect();
+        if lacking.is_empty() && invalid.is_empty() && self.unclosed.is_empty() {
             return all;
         }
-        let open = self.winners.values().filter(|winner| winner.is_open());
+        let open = self.winners.values().filter(|winner| winner.is_open(self.settings));
         let open: BTreeSet<&str> = open.map(|winner| winner.by.key.namespace.as_str()).collect();
         for by in lacking.into_iter().filter(|by| self.restricts(by) || by.has_unknown_paths()) {
             if open.contains(by.key.namespace.as_str()) {
@@ -195,29 +166,47 @@ impl<'a> Merge<'a> {
                 exposed.unknown.get_or_insert(by);
             }
         }
-        for lost in self.unclosed.iter().filter(|lost| self.restricts(lost.by)) {
-            let namespace = lost.by.key.namespace.as_str();
-            if open.contains(namespace) {
-                all.entry(namespace).or_default().add(lost, lost.is_regex || self.is_regex_host);
+        for Lost { by, path } in self.unclosed.iter().filter(|lost| self.restricts(lost.by)) {
+            if open.contains(by.key.namespace.as_str()) {
+                all.entry(by.key.namespace.as_str()).or_default().add(by, path);
+            }
+        }
+        for by in invalid.into_iter().filter(|by| self.restricts(by)) {
+            if open.contains(by.key.namespace.as_str()) {
+                let exposed = all.entry(by.key.namespace.as_str()).or_default();
+                self.add_invalid(by, source, exposed);
             }
         }
         all
     }
+
+    fn add_invalid(&self, by: &'a Claims, source: &HostPattern, exposed: &mut Exposed<'a>) {
+        for path in by.unserved_on(source).into_iter().flat_map(|on| &on.paths) {
+            if exposed.is_full() {
+                exposed.unknown.get_or_insert(by);
+                return;
+            }
+            match self.is_regex_host && !path.is_regex {
+                true => exposed.add(by, &UnservedPath::of(&path.beginning, true)),
+                false => exposed.add(by, path),
+            }
+        }
+    }
 }
 
 impl Winner<'_> {
-    /// Nobody is kept out.
-    fn is_open(&self) -> bool {
-        let Policies { access, denied, .. } = &*self.policies;
+    /// Nobody is kept out who has access to other Ingresses.
+    fn is_open(&self, settings: &Settings) -> bool {
         let is_closed = self.closer.is_some() || self.by.is_closed();
-        access.is_none() && denied.is_none() && !is_closed
+        !is_closed && !restricts(&self.policies, settings)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use crate::host::guests::MAX_PATHS;
     use crate::{Translator, tests};
-    use oxigress_core::model::{HostPattern, MAX_RULES, PathPattern};
+    use oxigress_core::model::{HostPattern, MAX_RULES, PathPattern, Rule};
 
     const AUTH: &str = "nginx.ingress.kubernetes.io/whitelist-source-range: 127.0.0.1";
     const LIMITS: &str = "nginx.ingress.kubernetes.io/limit-rps: '5'";
@@ -272,9 +261,104 @@ mod tests {
             let closed: Vec<_> = closed.iter().map(String::as_str).collect();
             assert_eq!((closed.as_slice(), told), (expected, 0));
         }
-        // An older one would have had the path.
+        // An older one has the path, whoever the younger one belongs to.
         let lost = ingress("n", "a-lost", AUTH, &[no_service("/docs")]);
-        assert_eq!(closed(&(site + &lost), ""), (vec!["/".into(), "/docs".into()], 1));
+        let theirs = ingress("other", "site", OPEN, &[path("/docs")]);
+        for younger in [site, theirs] {
+            assert_eq!(closed(&(lost.clone() + &younger), ""), (vec!["/docs".into()], 0));
+        }
+    }
+
+    /// The rules of the host, by what the Ingress of a namespace writes.
+    fn rules_of(all: &str, namespace: &str) -> Vec<Rule> {
+        let (world, mut translator) = (tests::world(all), Translator::new(tests::options("")));
+        translator.update(&world, &world.all());
+        let server = &translator.snapshot().servers[&HostPattern::parse("h.test").unwrap()];
+        let rules = server.rules.iter().filter(|rule| rule.origin.namespace == namespace);
+        rules.cloned().collect()
+    }
+
+    #[test]
+    fn an_expression_of_a_guest_yields_whether_it_leads_to_a_service_or_not() {
+        let owner = ingress("a", "owner", OPEN, &[path("/shop")]);
+        let both = format!("{AUTH}, nginx.ingress.kubernetes.io/use-regex: 'true'");
+        let written = "/(.*)()()()()()()";
+        let lost = no_service(written).replace("Prefix", "ImplementationSpecific");
+        for of_guest in [path(written), lost] {
+            let rules = rules_of(&(owner.clone() + &ingress("n", "x", &both, &[of_guest])), "n");
+            let [rule] = rules.as_slice() else { panic!("{rules:?}") };
+            assert!(matches!(rule.path, PathPattern::Regex(_)) && rule.policy.yields);
+        }
+        // Nor does it have what lies below /.well-known/ by a path.
+        let lost = ingress("n", "x", AUTH, &[no_service("/.well-known/acme-challenge")]);
+        assert_eq!(rules_of(&(owner + &lost), "n"), []);
+    }
+
+    #[test]
+    fn paths_without_a_service_are_counted_as_others_are() {
+        let many: Vec<_> = (0..MAX_PATHS + 100).map(|n| no_service(&format!("/{n}"))).collect();
+        let owner = ingress("a", "owner", OPEN, &[path("/shop")]);
+        let all = owner + &ingress("n", "x", AUTH, &many);
+        assert_eq!(rules_of(&all, "n").len(), MAX_PATHS);
+    }
+
+    #[test]
+    fn what_all_ingresses_have_in_common_restricts_none() {
+        let map = "---\napiVersion: v1\nkind: ConfigMap\nmetadata: { name: settings, namespace: s }\ndata: { \
+                   denylist-source-range: 192.0.2.0/24 }\n";
+        let both = format!("{AUTH}, nginx.ingress.kubernetes.io/use-regex: 'true'");
+        let site = map.to_owned() + &ingress("n", "site", OPEN, &[path("/"), path("/docs")]);
+        let flags = "--configmap=s/settings";
+        for (annotations, expected) in
+            [(both.as_str(), &["/"][..]), ("nginx.ingress.kubernetes.io/use-regex: 'true'", &[])]
+        {
+            let lost = ingress("n", "lost", annotations, &[path("/(.*)/admin(")]);
+            assert_eq!(closed(&(site.clone() + &lost), flags).0, expected);
+        }
+    }
+
+    #[test]
+    fn a_snippet_that_refuses_requests_restricts_its_paths() {
+        let map = "---\napiVersion: v1\nkind: ConfigMap\nmetadata: { name: settings, namespace: s }\ndata: { \
+                   allow-snippet-annotations: 'true', annotations-risk-level: Critical }\n";
+        let site = map.to_owned() + &ingress("n", "site", OPEN, &[path("/"), path("/b")]);
+        for (text, expected) in [
+            ("if ($http_x = a) { return 403; }", &["/", "/a"][..]),
+            ("return 404;", &["/", "/a", "/c"]),
+            ("if ($http_x = a) { return 301 /b; }", &["/a"]),
+        ] {
+            let snippet = format!("nginx.ingress.kubernetes.io/configuration-snippet: '{text}'");
+            let both = format!("{snippet}, nginx.ingress.kubernetes.io/use-regex: 'true'");
+            let lost = ingress("n", "lost", &both, &[path("/a("), path("/c")]);
+            let (closed, _) = closed(&(site.clone() + &lost), "--configmap=s/settings");
+            assert_eq!(closed, expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn an_expression_that_only_begins_like_well_known_answers_no_challenges() {
+        let regex = "nginx.ingress.kubernetes.io/use-regex: 'true'";
+        let paths = [r"/\.(.*)", r"/\.well-known/(.*)"].map(path);
+        let site = ingress("n", "site", regex, &paths);
+        let lost = path("/.git").replace("'/.git'", "\"/.git\\u0001\"");
+        let lost = ingress("n", "lost", AUTH, &[lost]);
+        let (closed, _) = closed(&(site + &lost), "");
+        assert_eq!(closed, [r"/\.(.*)"]);
+    }
+
+    #[test]
+    fn an_expression_as_long_as_the_lost_one_may_have_its_requests() {
+        let both = format!("{AUTH}, nginx.ingress.kubernetes.io/use-regex: 'true'");
+        for (site, is_closed) in [("/abc/(.{9})x", true), ("/abc/(.{9})xx", false)] {
+            let site = ingress(
+                "n",
+                "site",
+                "nginx.ingress.kubernetes.io/use-regex: 'true'",
+                &[path(site)],
+            );
+            let lost = ingress("n", "lost", &both, &[path("/ab(.{10})x(")]);
+            assert_eq!(closed(&(site + &lost), "").0.contains(&"/abc/(.{9})x".into()), is_closed);
+        }
     }
 
     #[test]

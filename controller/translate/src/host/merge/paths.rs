@@ -72,7 +72,7 @@ impl<'a> Merge<'a> {
         };
         let is_default = *self.host == HostPattern::default_host();
         let (by, backend_ref, policy) = match self.lost_root {
-            Some((by, claim)) => (by, Some(&claim.backend_ref), by.policy("/", self.settings)),
+            Some((by, claim)) => (by, claim.backend_ref.as_ref(), by.policy("/", self.settings)),
             // As the root that stands where nobody claims one.
             None if is_default => {
                 let mut own = self.view.mains.iter().filter(|by| by.is_catch_all && owner.has(by));
@@ -82,11 +82,15 @@ impl<'a> Merge<'a> {
             None => (first, first.default_backend.as_ref(), first.policy("/", self.settings)),
         };
         let policy = Policy { yields: true, ..policy };
-        let policies = by.policies("/", self.settings);
+        let policies = match self.lost_root {
+            Some((by, claim)) => self.policies_of(by, claim),
+            None => by.policies("/", self.settings),
+        };
         self.insert(by, pattern, backend_ref, "/", policy, policies);
     }
 
     pub(super) fn catch_all(&mut self, by: &'a Claims) {
+        let Some(backend_ref) = &by.default_backend else { return };
         if let Some(winner) = self.winners.get(&root()) {
             let message = format!(
                 "spec.defaultBackend: requests that no host takes go to Ingress {}, which claims \
@@ -95,12 +99,9 @@ impl<'a> Merge<'a> {
             );
             return self.say(by, Note::rejected(message));
         }
-        if let Some(backend_ref) = &by.default_backend {
-            // The reference applies no redirect to this root.
-            let policy = Policy::default();
-            let policies = by.policies("/", self.settings);
-            self.insert(by, root(), Some(backend_ref), "/", policy, policies);
-        }
+        // The reference applies no redirect to this root.
+        let policies = by.policies("/", self.settings);
+        self.insert(by, root(), Some(backend_ref), "/", Policy::default(), policies);
     }
 
     /// app-root, before whatever else `/` is; the oldest counts.
@@ -124,6 +125,14 @@ impl<'a> Merge<'a> {
         self.insert(by, pattern, None, "/", Policy::default(), policies);
     }
 
+    /// What is decided per request about a path, which answers 503 where it leads to no Service.
+    pub(super) fn policies_of(&self, by: &Claims, claim: &Claim) -> Arc<Policies> {
+        match claim.backend_ref.is_some() {
+            true => by.policies(&claim.path, self.settings),
+            false => self.closed.clone(),
+        }
+    }
+
     pub(super) fn insert(
         &mut self,
         by: &'a Claims,
@@ -140,8 +149,7 @@ impl<'a> Merge<'a> {
 
     /// Has a path answer 503.
     pub(super) fn insert_closed(&mut self, by: &'a Claims, pattern: PathPattern, path: &'a str) {
-        let closed = Arc::new(closed());
-        self.insert(by, pattern, None, path, Policy::default(), closed);
+        self.insert(by, pattern, None, path, Policy::default(), self.closed.clone());
     }
 
     /// A client-certificate rule holds for the whole host; while it cannot be honoured, nothing of the
@@ -185,7 +193,9 @@ impl<'a> Merge<'a> {
             );
             return self.refuse(by, message);
         }
-        let service = (&claim.backend_ref.service, &claim.backend_ref.port);
+        // A canary's paths lead to Services.
+        let Some(to) = &claim.backend_ref else { return };
+        let service = (&to.service, &to.port);
         let refused = if winner.canaries.iter().any(|(other, _)| other.key == by.key) {
             refuse("is defined twice; the first one is served: remove the other")
         } else if winner
@@ -196,7 +206,7 @@ impl<'a> Merge<'a> {
         } else if winner.canaries.len() == MAX_ALTERNATIVES {
             refuse(&format!("has {MAX_ALTERNATIVES} older canaries already: remove some"))
         } else {
-            return winner.canaries.push((by, &claim.backend_ref));
+            return winner.canaries.push((by, to));
         };
         self.say(by, refused);
     }
