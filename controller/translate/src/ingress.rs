@@ -9,7 +9,7 @@ mod unserved;
 
 pub use claims::{Claim, Claims, is_of_closed};
 use unserved::{Draft, Unserved};
-pub use unserved::{UnservedPath, restricts};
+pub use unserved::{Restriction, UnservedPath};
 
 use crate::Options;
 use crate::annotation::{self, Annotations, HostSettings, IngressContext};
@@ -138,8 +138,8 @@ pub fn parse(
         annotations,
         ..Claims::nothing(key, ingress.created)
     };
-    let restricts = claims.canary().is_none()
-        && (claims.restricts_access(settings) || host.may_restrict_access());
+    let restricts =
+        claims.canary().is_none() && (claims.restricts_access() || host.may_restrict_access());
     let draft = Draft::of(restricts);
     let per_host = options.regex_per_host;
     let mut hosts = claims.read_hosts(ingress, draft, compiler, per_host, &mut notes);

@@ -296,7 +296,7 @@ impl Translator {
         let turned = self.count_stock(world, &ingresses);
         ingresses.extend(turned);
         for key in ingresses {
-            for port in self.read_ingress(world, &key, &mut hosts) {
+            for port in self.read_ingress((world, changed), &key, &mut hosts) {
                 hosts.extend(self.hosts_of(&port));
                 backends.insert(port);
             }

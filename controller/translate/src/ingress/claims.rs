@@ -7,7 +7,7 @@ use crate::claim::age::Age;
 use crate::claim::backend_ref::BackendRef;
 use crate::claim::policies::SharedPolicies;
 use crate::host::owner::Sealed;
-use crate::ingress::unserved::{Unserved, UnservedOn, restricts};
+use crate::ingress::unserved::{Restriction, Unserved, UnservedOn};
 use oxigress_core::model::policy::Policies;
 use oxigress_core::model::{BackendId, HostPattern, HttpsRedirect, Origin, PathPattern, Policy};
 use oxigress_objects::Key;
@@ -198,9 +198,14 @@ impl Claims {
         self.closed
     }
 
-    /// It says who has access to its paths beyond what all Ingresses have in common, or nobody has any.
-    pub fn restricts_access(&self, settings: &Settings) -> bool {
-        self.closed || restricts(&self.annotations.policies, settings)
+    /// It says who has access to its paths, or nobody has any.
+    pub fn restricts_access(&self) -> bool {
+        self.closed || !self.restriction().is_none()
+    }
+
+    /// Who has access to its paths, unless it is closed.
+    pub fn restriction(&self) -> Restriction<'_> {
+        Restriction::of(&self.annotations.policies)
     }
 
     /// Policy of one of its paths, as configured.

@@ -5,8 +5,8 @@
 
 use crate::annotation::{snippet, table};
 use oxigress_core::model::HostPattern;
-use oxigress_core::model::policy::Policies;
 use oxigress_core::model::policy::script::{If, Step};
+use oxigress_core::model::policy::{Access, Policies, Script};
 use oxigress_core::patterns::leading_text;
 use oxigress_objects::ingress::Ingress;
 use oxigress_objects::small::SortedMap;
@@ -118,11 +118,52 @@ pub(super) fn may_hold_for_hosts(ingress: &Ingress, prefix: &str) -> bool {
     })
 }
 
-/// Whether policies say who has access, beyond what all Ingresses have in common.
-pub fn restricts(policies: &Policies, settings: &Settings) -> bool {
-    let Policies { access, denied, script, .. } = policies;
-    let is_own = access.is_some() && *access != settings.defaults.policies.access;
-    is_own || denied.is_some() || script.as_ref().is_some_and(|script| may_refuse(&script.steps))
+/// Who has access to the paths of an Ingress.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Restriction<'a> {
+    access: Option<&'a Access>,
+    /// The status that everybody gets.
+    denied: Option<u16>,
+    /// One that may refuse requests.
+    script: Option<&'a Script>,
+}
+
+impl<'a> Restriction<'a> {
+    /// As policies say it.
+    pub fn of(policies: &'a Policies) -> Self {
+        let Policies { access, denied, script, .. } = policies;
+        let script = script.as_deref().filter(|script| may_refuse(&script.steps));
+        Restriction { access: access.as_ref(), denied: *denied, script }
+    }
+
+    /// Everybody has access.
+    pub fn is_none(&self) -> bool {
+        *self == Restriction { access: None, denied: None, script: None }
+    }
+
+    /// Nobody has access to what has this one who has none to what has the other.
+    pub fn covers(&self, other: &Restriction<'_>) -> bool {
+        if self.denied.is_some() || self == other {
+            return true;
+        }
+        other.denied.is_none()
+            && (other.script.is_none() || self.script == other.script)
+            && other.access.is_none_or(|other| self.access.is_some_and(|own| covers(own, other)))
+    }
+}
+
+/// Whether all that one list asks for is asked for by another one.
+fn covers(own: &Access, other: &Access) -> bool {
+    let Access { allow, deny, basic, external, any } = other;
+    // One of several is enough: more of them admit more.
+    if own.any {
+        return own == other;
+    }
+    let has = |is_asked: bool, is_same: bool| !is_asked || is_same;
+    has(allow.is_some(), own.allow == *allow)
+        && has(!deny.is_empty() && !any, own.deny == *deny)
+        && has(basic.is_some(), own.basic == *basic)
+        && has(external.is_some(), own.external == *external)
 }
 
 /// Whether one of these steps may refuse a request.

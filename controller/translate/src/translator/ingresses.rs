@@ -4,14 +4,14 @@ use super::{BundleSource, Part, Translator};
 use crate::ingress::{self, Claims};
 use crate::patterns::Compiler;
 use oxigress_core::model::{BackendId, HostPattern};
-use oxigress_objects::{Key, Kind, ObjectRef, World};
+use oxigress_objects::{Changed, Key, Kind, ObjectRef, World};
 use std::collections::BTreeSet;
 
 impl Translator {
     /// Reads one Ingress into claims. Returns the Services' ports whose balancing it changes.
     pub(super) fn read_ingress(
         &mut self,
-        world: &World,
+        (world, changed): (&World, &Changed),
         key: &Key,
         hosts: &mut BTreeSet<HostPattern>,
     ) -> BTreeSet<BackendId> {
@@ -49,12 +49,14 @@ impl Translator {
             }
             self.new_acceptances.insert(key.clone(), parsed.acceptance);
         }
-        self.replace_claims(key, parsed.claims, hosts)
+        // Nothing is owed for a removal, nor for what is read again because of something else.
+        let is_edited = changed.ingresses.contains(key) && world.ingresses.contains_key(key);
+        self.replace_claims((key, is_edited), parsed.claims, hosts)
     }
 
     fn replace_claims(
         &mut self,
-        key: &Key,
+        (key, is_edited): (&Key, bool),
         new: Option<Claims>,
         hosts: &mut BTreeSet<HostPattern>,
     ) -> BTreeSet<BackendId> {
@@ -71,8 +73,7 @@ impl Translator {
                 only.flat_map(|claims| claims.hosts.keys()).cloned().collect()
             }
         };
-        // Nothing is owed for a removal.
-        if new.is_some() && !self.gateways.statuses.is_empty() {
+        if is_edited && !self.gateways.statuses.is_empty() {
             for host in &changed {
                 self.claimed_by.entry(host.clone()).or_default().insert(key.namespace.clone());
             }

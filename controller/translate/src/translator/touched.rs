@@ -67,18 +67,24 @@ impl Translator {
     /// Charges building everything to the namespaces of the changed routes and Ingresses that name a host on which it depends who
     /// has sessions.
     pub(super) fn charge_session(&mut self, world: &World, changed: &Changed, host: &HostPattern) {
-        // A route without names has those of its listeners.
+        // A route without names may have all.
+        let is_default = *host == HostPattern::default_host();
         let names = |id: &ObjectRef| {
             let route = world.gateway_api.routes.get(id);
             route.is_some_and(|it| {
                 let mut names = it.spec.hostnames.iter();
-                it.spec.hostnames.is_empty() || names.any(|name| name == host.as_str())
+                names.any(|name| name == host.as_str()) || is_default && names.len() == 0
             })
         };
         let routes = changed.gateway_api.iter().filter(|id| id.kind.is_route() && names(id));
         let routes = routes.filter(|id| self.is_used(world, id) && !self.is_operators(id));
         let mut payers: BTreeSet<Name> = routes.map(|id| id.key.namespace.clone()).collect();
         payers.extend(self.claimed_by.get(host).into_iter().flatten().cloned());
+        // An alias came or went.
+        if payers.is_empty() {
+            let edited = changed.ingresses.iter().filter(|key| world.ingresses.contains_key(*key));
+            payers.extend(edited.map(|key| key.namespace.clone()));
+        }
         self.charge_build_to(world, payers);
     }
 

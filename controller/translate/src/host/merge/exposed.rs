@@ -1,18 +1,20 @@
 //! What would answer requests for a path that is restricted and not served.
 
-use super::{Merge, Winner};
+use super::Merge;
 use crate::host::owner::is_below_well_known;
-use crate::ingress::{Claim, Claims, UnservedPath, restricts};
+use crate::ingress::{Claim, Claims, Restriction, UnservedPath};
 use oxigress_core::model::{HostPattern, PathPattern};
 use oxigress_core::patterns::literal_prefix;
 use oxigress_objects::verdict::Note;
 use oxigress_objects::{Key, Kind, ObjectRef};
-use oxigress_settings::Settings;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::Bound;
 
 /// Most paths of a namespace that are looked at one by one, for each alias of a host.
 const MOST: usize = 256;
+
+/// Most kinds of restrictions of a namespace that are told apart.
+const MOST_KINDS: usize = 8;
 
 /// A path that is not served.
 pub(super) struct Lost<'a> {
@@ -30,6 +32,9 @@ struct Exposed<'a> {
     /// One that has paths of which nothing is known, or for which the host has no place.
     unknown: Option<&'a Claims>,
 }
+
+/// What is exposed, by who has access to it.
+type Groups<'a> = Vec<(Option<Restriction<'a>>, Exposed<'a>)>;
 
 impl<'a> Exposed<'a> {
     fn is_full(&self) -> bool {
@@ -108,27 +113,43 @@ fn beginning_of<'m, V>(texts: &'m BTreeMap<String, V>, text: &str) -> Option<(&'
 impl<'a> Merge<'a> {
     /// Notes a claim that is not served, or only as far as its first letters go.
     pub(super) fn note_lost(&mut self, by: &'a Claims, claim: &'a Claim) {
+        if !self.restricts(by) {
+            return;
+        }
+        let lost = self.unclosed.entry(by.key.namespace.as_str()).or_default();
+        if lost.len() >= MOST {
+            self.crowded.insert(&by.key);
+            return;
+        }
         let is_regex = self.is_regex_host || matches!(claim.pattern, PathPattern::Regex(_));
-        self.unclosed.push(Lost { by, path: UnservedPath::of(&claim.path, is_regex) });
+        lost.push(Lost { by, path: UnservedPath::of(&claim.path, is_regex) });
     }
 
     /// Whether an Ingress restricts who has access to its paths, by what it says of them or of whole hosts.
-    fn restricts(&self, by: &Claims) -> bool {
-        by.restricts_access(self.settings) || self.unprotected.contains(&by.key)
+    pub(super) fn restricts(&self, by: &Claims) -> bool {
+        by.restricts_access() || self.unprotected.contains(&by.key)
     }
 
-    /// Closes what its namespace has open on the host, and what would answer requests for paths that it restricts and that are
-    /// not served.
+    /// Closes what would answer requests for paths that their Ingress restricts and that are not served, where it admits
+    /// somebody else, of the same namespace on the host.
     pub(super) fn close_exposed(&mut self, source: &HostPattern) {
-        let (all, settings) = (self.exposed(source), self.settings);
+        let all = self.exposed(source);
         let mut told: BTreeMap<&Key, &Claims> = BTreeMap::new();
         for (pattern, winner) in self.winners.iter_mut().filter(|_| !all.is_empty()) {
-            let Some(exposed) = all.get(winner.by.key.namespace.as_str()) else { continue };
+            let Some(groups) = all.get(winner.by.key.namespace.as_str()) else { continue };
             // Who answers challenges keeps nobody's certificates back.
-            if !winner.is_open(settings) || is_below_well_known(pattern) {
+            if winner.closer.is_some() || winner.by.is_closed() || is_below_well_known(pattern) {
                 continue;
             }
-            let cause = exposed.below(pattern);
+            let cause = {
+                let own = Restriction::of(&winner.policies);
+                let is_safe = |of: &Option<Restriction<'_>>| match of {
+                    Some(of) => own.covers(of),
+                    None => winner.policies.denied.is_some(),
+                };
+                let open = groups.iter().filter(|(of, _)| !is_safe(of));
+                open.filter_map(|(_, exposed)| exposed.below(pattern)).next()
+            };
             let Some(cause) = cause else { continue };
             winner.closer = Some(cause);
             told.entry(&winner.by.key).or_insert(cause);
@@ -144,40 +165,45 @@ impl<'a> Merge<'a> {
         }
     }
 
-    /// By namespace, for those that have something open on the host.
-    fn exposed(&self, source: &HostPattern) -> BTreeMap<&'a str, Exposed<'a>> {
-        let mut all: BTreeMap<&str, Exposed<'_>> = BTreeMap::new();
-        let lacks = |by: &&Claims| {
-            by.has_unknown_paths()
-                || by.unserved_on(source).is_some_and(|on| on.has_more)
+    /// By namespace, and by who has access to them; `None`: nobody knows, or there are too many kinds.
+    fn exposed(&self, source: &HostPattern) -> BTreeMap<&'a str, Groups<'a>> {
+        let mut all: BTreeMap<&str, Groups<'_>> = BTreeMap::new();
+        for by in self.view.mains.iter().copied() {
+            let on = by.unserved_on(source);
+            let has_more = on.is_some_and(|on| on.has_more)
                 || self.full.contains(&by.key)
-        };
-        let lacking: Vec<_> = self.view.mains.iter().copied().filter(lacks).collect();
-        let invalid = |by: &&Claims| by.unserved_on(source).is_some();
-        let invalid: Vec<_> = self.view.mains.iter().copied().filter(invalid).collect();
-        if lacking.is_empty() && invalid.is_empty() && self.unclosed.is_empty() {
-            return all;
-        }
-        let open = self.winners.values().filter(|winner| winner.is_open(self.settings));
-        let open: BTreeSet<&str> = open.map(|winner| winner.by.key.namespace.as_str()).collect();
-        for by in lacking.into_iter().filter(|by| self.restricts(by) || by.has_unknown_paths()) {
-            if open.contains(by.key.namespace.as_str()) {
-                let exposed = all.entry(by.key.namespace.as_str()).or_default();
+                || self.crowded.contains(&by.key);
+            let is_unknown = by.has_unknown_paths();
+            if !is_unknown && (!has_more && on.is_none() || !self.restricts(by)) {
+                continue;
+            }
+            let exposed = self.group(all.entry(by.key.namespace.as_str()).or_default(), by);
+            if has_more || is_unknown {
                 exposed.unknown.get_or_insert(by);
             }
+            self.add_invalid(by, source, exposed);
         }
-        for Lost { by, path } in self.unclosed.iter().filter(|lost| self.restricts(lost.by)) {
-            if open.contains(by.key.namespace.as_str()) {
-                all.entry(by.key.namespace.as_str()).or_default().add(by, path);
-            }
-        }
-        for by in invalid.into_iter().filter(|by| self.restricts(by)) {
-            if open.contains(by.key.namespace.as_str()) {
-                let exposed = all.entry(by.key.namespace.as_str()).or_default();
-                self.add_invalid(by, source, exposed);
-            }
+        for Lost { by, path } in self.unclosed.values().flatten() {
+            self.group(all.entry(by.key.namespace.as_str()).or_default(), by).add(by, path);
         }
         all
+    }
+
+    /// What is exposed of those to which the same clients have access.
+    fn group<'g>(&self, groups: &'g mut Groups<'a>, by: &'a Claims) -> &'g mut Exposed<'a> {
+        let is_known = !self.unprotected.contains(&by.key) && !by.is_closed();
+        // Of one that is refused nothing is known.
+        let own = Some(by.restriction()).filter(|own| is_known && !own.is_none());
+        let place = |of: &Option<Restriction<'_>>| groups.iter().position(|(known, _)| known == of);
+        let (of, found) = match place(&own) {
+            None if groups.len() >= MOST_KINDS => (None, place(&None)),
+            found => (own, found),
+        };
+        let place = found.unwrap_or(groups.len());
+        if found.is_none() {
+            groups.push((of, Exposed::default()));
+        }
+        &mut groups[place].1
     }
 
     fn add_invalid(&self, by: &'a Claims, source: &HostPattern, exposed: &mut Exposed<'a>) {
@@ -194,271 +220,5 @@ impl<'a> Merge<'a> {
     }
 }
 
-impl Winner<'_> {
-    /// Nobody is kept out who has access to other Ingresses.
-    fn is_open(&self, settings: &Settings) -> bool {
-        let is_closed = self.closer.is_some() || self.by.is_closed();
-        !is_closed && !restricts(&self.policies, settings)
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use crate::host::guests::MAX_PATHS;
-    use crate::{Translator, tests};
-    use oxigress_core::model::{HostPattern, MAX_RULES, PathPattern, Rule};
-
-    const AUTH: &str = "nginx.ingress.kubernetes.io/whitelist-source-range: 127.0.0.1";
-    const LIMITS: &str = "nginx.ingress.kubernetes.io/limit-rps: '5'";
-    const OPEN: &str = "nginx.ingress.kubernetes.io/proxy-read-timeout: '5'";
-
-    /// One Ingress in the format of manifests.
-    fn ingress(namespace: &str, name: &str, annotation: &str, paths: &[String]) -> String {
-        let class = "kubernetes.io/ingress.class: nginx";
-        format!(
-            "---\napiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {{ name: {name}, namespace: {namespace}, annotations: \
-             {{ {class}, {annotation} }} }}\nspec: {{ rules: [{{ host: h.test, http: {{ paths: [{}] }} }}] }}\n",
-            paths.join(", ")
-        )
-    }
-
-    fn path(path: &str) -> String {
-        let service = "{ service: { name: s, port: { number: 80 } } }";
-        format!("{{ path: '{path}', pathType: ImplementationSpecific, backend: {service} }}")
-    }
-
-    fn no_service(path: &str) -> String {
-        let resource = "{ resource: { kind: Bucket, name: b } }";
-        format!("{{ path: '{path}', pathType: Prefix, backend: {resource} }}")
-    }
-
-    /// The paths of the host that answer 503, and how many Ingresses are told why.
-    fn closed(all: &str, flags: &str) -> (Vec<String>, usize) {
-        let (world, mut translator) = (tests::world(all), Translator::new(tests::options(flags)));
-        translator.update(&world, &world.all());
-        let snapshot = translator.snapshot();
-        let rules = &snapshot.servers[&HostPattern::parse("h.test").unwrap()].rules;
-        let plain = |path: &PathPattern| match path {
-            PathPattern::Prefix(text) if text.is_empty() => "/".to_owned(),
-            PathPattern::Prefix(text) | PathPattern::Exact(text) | PathPattern::Regex(text) => {
-                text.to_string()
-            }
-        };
-        let is_closed = |id| snapshot.policies[id].denied.is_some();
-        let closed = rules.iter().filter(|rule| rule.policies.as_ref().is_some_and(is_closed));
-        let closed = closed.map(|rule| plain(&rule.path)).collect();
-        let told =
-            translator.notes().filter(|(_, note)| note.message.contains("answer 503, since"));
-        (closed, told.count())
-    }
-
-    #[test]
-    fn a_restricted_path_without_a_service_answers_503_itself() {
-        let site = ingress("n", "site", OPEN, &["/", "/a", "/docs"].map(path));
-        for (annotation, expected) in [(AUTH, &["/a/b/x"][..]), (OPEN, &[]), (LIMITS, &[])] {
-            let lost = ingress("n", "z-lost", annotation, &["/a/b/x", "/docs"].map(no_service));
-            let (closed, told) = closed(&(site.clone() + &lost), "");
-            let closed: Vec<_> = closed.iter().map(String::as_str).collect();
-            assert_eq!((closed.as_slice(), told), (expected, 0));
-        }
-        // An older one has the path, whoever the younger one belongs to.
-        let lost = ingress("n", "a-lost", AUTH, &[no_service("/docs")]);
-        let theirs = ingress("other", "site", OPEN, &[path("/docs")]);
-        for younger in [site, theirs] {
-            assert_eq!(closed(&(lost.clone() + &younger), ""), (vec!["/docs".into()], 0));
-        }
-    }
-
-    /// The rules of the host, by what the Ingress of a namespace writes.
-    fn rules_of(all: &str, namespace: &str) -> Vec<Rule> {
-        let (world, mut translator) = (tests::world(all), Translator::new(tests::options("")));
-        translator.update(&world, &world.all());
-        let server = &translator.snapshot().servers[&HostPattern::parse("h.test").unwrap()];
-        let rules = server.rules.iter().filter(|rule| rule.origin.namespace == namespace);
-        rules.cloned().collect()
-    }
-
-    #[test]
-    fn an_expression_of_a_guest_yields_whether_it_leads_to_a_service_or_not() {
-        let owner = ingress("a", "owner", OPEN, &[path("/shop")]);
-        let both = format!("{AUTH}, nginx.ingress.kubernetes.io/use-regex: 'true'");
-        let written = "/(.*)()()()()()()";
-        let lost = no_service(written).replace("Prefix", "ImplementationSpecific");
-        for of_guest in [path(written), lost] {
-            let rules = rules_of(&(owner.clone() + &ingress("n", "x", &both, &[of_guest])), "n");
-            let [rule] = rules.as_slice() else { panic!("{rules:?}") };
-            assert!(matches!(rule.path, PathPattern::Regex(_)) && rule.policy.yields);
-        }
-        // Nor does it have what lies below /.well-known/ by a path.
-        let lost = ingress("n", "x", AUTH, &[no_service("/.well-known/acme-challenge")]);
-        assert_eq!(rules_of(&(owner + &lost), "n"), []);
-    }
-
-    #[test]
-    fn paths_without_a_service_are_counted_as_others_are() {
-        let many: Vec<_> = (0..MAX_PATHS + 100).map(|n| no_service(&format!("/{n}"))).collect();
-        let owner = ingress("a", "owner", OPEN, &[path("/shop")]);
-        let all = owner + &ingress("n", "x", AUTH, &many);
-        assert_eq!(rules_of(&all, "n").len(), MAX_PATHS);
-    }
-
-    #[test]
-    fn what_all_ingresses_have_in_common_restricts_none() {
-        let map = "---\napiVersion: v1\nkind: ConfigMap\nmetadata: { name: settings, namespace: s }\ndata: { \
-                   denylist-source-range: 192.0.2.0/24 }\n";
-        let both = format!("{AUTH}, nginx.ingress.kubernetes.io/use-regex: 'true'");
-        let site = map.to_owned() + &ingress("n", "site", OPEN, &[path("/"), path("/docs")]);
-        let flags = "--configmap=s/settings";
-        for (annotations, expected) in
-            [(both.as_str(), &["/"][..]), ("nginx.ingress.kubernetes.io/use-regex: 'true'", &[])]
-        {
-            let lost = ingress("n", "lost", annotations, &[path("/(.*)/admin(")]);
-            assert_eq!(closed(&(site.clone() + &lost), flags).0, expected);
-        }
-    }
-
-    #[test]
-    fn a_snippet_that_refuses_requests_restricts_its_paths() {
-        let map = "---\napiVersion: v1\nkind: ConfigMap\nmetadata: { name: settings, namespace: s }\ndata: { \
-                   allow-snippet-annotations: 'true', annotations-risk-level: Critical }\n";
-        let site = map.to_owned() + &ingress("n", "site", OPEN, &[path("/"), path("/b")]);
-        for (text, expected) in [
-            ("if ($http_x = a) { return 403; }", &["/", "/a"][..]),
-            ("return 404;", &["/", "/a", "/c"]),
-            ("if ($http_x = a) { return 301 /b; }", &["/a"]),
-        ] {
-            let snippet = format!("nginx.ingress.kubernetes.io/configuration-snippet: '{text}'");
-            let both = format!("{snippet}, nginx.ingress.kubernetes.io/use-regex: 'true'");
-            let lost = ingress("n", "lost", &both, &[path("/a("), path("/c")]);
-            let (closed, _) = closed(&(site.clone() + &lost), "--configmap=s/settings");
-            assert_eq!(closed, expected, "{text}");
-        }
-    }
-
-    #[test]
-    fn an_expression_that_only_begins_like_well_known_answers_no_challenges() {
-        let regex = "nginx.ingress.kubernetes.io/use-regex: 'true'";
-        let paths = [r"/\.(.*)", r"/\.well-known/(.*)"].map(path);
-        let site = ingress("n", "site", regex, &paths);
-        let lost = path("/.git").replace("'/.git'", "\"/.git\\u0001\"");
-        let lost = ingress("n", "lost", AUTH, &[lost]);
-        let (closed, _) = closed(&(site + &lost), "");
-        assert_eq!(closed, [r"/\.(.*)"]);
-    }
-
-    #[test]
-    fn an_expression_as_long_as_the_lost_one_may_have_its_requests() {
-        let both = format!("{AUTH}, nginx.ingress.kubernetes.io/use-regex: 'true'");
-        for (site, is_closed) in [("/abc/(.{9})x", true), ("/abc/(.{9})xx", false)] {
-            let site = ingress(
-                "n",
-                "site",
-                "nginx.ingress.kubernetes.io/use-regex: 'true'",
-                &[path(site)],
-            );
-            let lost = ingress("n", "lost", &both, &[path("/ab(.{10})x(")]);
-            assert_eq!(closed(&(site + &lost), "").0.contains(&"/abc/(.{9})x".into()), is_closed);
-        }
-    }
-
-    #[test]
-    fn an_invalid_path_that_is_restricted_is_answered_by_no_open_one() {
-        let both = format!("{AUTH}, nginx.ingress.kubernetes.io/use-regex: 'true'");
-        let paths = ["/", "/a", "/A/b", "/a/b/c", "/ab", "/docs"].map(path);
-        let theirs = ingress("other", "theirs", OPEN, &[path("/a/b")]);
-        let site = ingress("n", "site", OPEN, &paths) + &theirs;
-        let lost = ingress("n", "lost", &both, &[path("/a/b/x(")]);
-        let (mut all, told) = closed(&(site + &lost), "");
-        all.sort();
-        assert_eq!((all, told), (["/", "/A/b", "/a", "/a/b/x"].map(String::from).to_vec(), 1));
-        // What is longer than the expression would have its requests all the same.
-        let long = "/api/v1/this/is/longer/than/the/expression";
-        let site = ingress("n", "site", OPEN, &["/api/v1", "/docs", long].map(path));
-        for (lost, expected) in
-            [("/api/.*/(secret", &["/api/", "/api/v1"][..]), ("/(.*)/(secret", &[])]
-        {
-            let lost = ingress("n", "lost", &both, &[path(lost)]);
-            let (closed, _) = closed(&(site.clone() + &lost), "");
-            let mut closed: Vec<_> = closed.iter().map(String::as_str).collect();
-            closed.retain(|path| *path != "/");
-            closed.sort_unstable();
-            assert_eq!(closed, expected);
-        }
-        // What keeps nobody out is open, whatever its annotation is called.
-        let snippet =
-            "nginx.ingress.kubernetes.io/configuration-snippet: 'more_set_headers \"a: b\";'";
-        for open in [LIMITS, snippet] {
-            let site = ingress("n", "site", open, &[path("/")]);
-            let lost = ingress("n", "lost", &both, &[path("/(a")]);
-            assert_eq!(closed(&(site + &lost), "").0, ["/"], "{open}");
-        }
-    }
-
-    #[test]
-    fn many_lost_paths_cost_no_more_than_some() {
-        let site = ingress("n", "site", OPEN, &["/", "/docs"].map(path));
-        for (count, expected) in [(super::MOST, &[][..]), (super::MOST + 1, &["/", "/docs"])] {
-            let lost: Vec<_> = (0..count).map(|n| path(&format!("no-slash-{n}"))).collect();
-            let (closed, _) = closed(&(site.clone() + &ingress("n", "lost", AUTH, &lost)), "");
-            assert_eq!(closed, expected);
-        }
-    }
-
-    #[test]
-    fn a_guest_that_restricts_by_client_certificates_closes_as_well() {
-        let tls = "nginx.ingress.kubernetes.io/auth-tls-secret: n/ca";
-        let all = ingress("a", "owner", OPEN, &[path("/owner")])
-            + &ingress("n", "lost", tls, &[no_service("/app/admin")])
-            + &ingress("n", "site", OPEN, &[path("/app")]);
-        let (closed, _) = closed(&all, "");
-        assert_eq!(closed, ["/app/admin"]);
-    }
-
-    #[test]
-    fn hosts_behind_the_last_path_that_is_read_count_too() {
-        let many: Vec<_> = (0..=MAX_RULES).map(|n| path(&format!("/{n}"))).collect();
-        let site = ingress("n", "site", OPEN, &[path("/")]);
-        let other = "other.test, http: { paths: [";
-        let lost = ingress("n", "lost", AUTH, &[path("/admin")]);
-        let (head, rule) = lost.split_once("{ host: h.test").unwrap();
-        let lost =
-            format!("{head}{{ host: {other}{}] }} }}, {{ host: h.test{rule}", many.join(", "));
-        let (closed, told) = closed(&(site + &lost), "");
-        assert_eq!((closed, told), (vec!["/".to_owned()], 1));
-    }
-
-    #[test]
-    fn a_refused_ingress_that_restricts_its_host_closes_it() {
-        let tls = "nginx.ingress.kubernetes.io/auth-tls-secret: n/ca";
-        let exact = path("/exact").replace("ImplementationSpecific", "Exact");
-        let site = ingress("n", "site", OPEN, &[exact]);
-        let attack = ingress("n", "a", tls, &[path("/etc/passwd")]);
-        assert!(closed(&(site + &attack), "--deep-inspect").0.contains(&"/exact".to_owned()));
-    }
-
-    #[test]
-    fn what_has_no_place_and_is_restricted_leaves_nothing_open_but_exact_paths() {
-        let exact = path("/exact").replace("ImplementationSpecific", "Exact");
-        let site = ingress("n", "a-site", OPEN, &[path("/"), path("/docs"), exact]);
-        let many: Vec<_> = (0..MAX_RULES).map(|n| path(&format!("/{n}"))).collect();
-        for (annotation, count) in [(AUTH, 2), (OPEN, 0)] {
-            let lost = ingress("n", "lost", annotation, &many);
-            assert_eq!(
-                closed(&(site.clone() + &lost), ""),
-                (Vec::from(["/", "/docs"].map(String::from))[..count].to_vec(), count / 2)
-            );
-        }
-        let attack = ingress("n", "lost", AUTH, &[path("/etc/passwd")]);
-        assert_eq!(closed(&(site.clone() + &attack), "--deep-inspect").0.len(), 2);
-        assert_eq!(closed(&(site + &attack), "--deep-inspect=false").0.len(), 0);
-    }
-
-    #[test]
-    fn a_path_that_closes_nothing_of_its_own_closes_what_would_take_it() {
-        let paths = ["/", "/a", "/b"].map(path);
-        let lost = ingress("n", "lost", AUTH, &[path("/a").replace("'/a'", "\"/a\\u0001b\"")]);
-        let site = ingress("n", "site", OPEN, &paths);
-        let (closed, told) = closed(&(site + &lost), "");
-        assert_eq!((closed.as_slice(), told), (&["/".to_string(), "/a".to_string()][..], 1));
-    }
-}
+mod tests;

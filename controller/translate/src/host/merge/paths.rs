@@ -215,6 +215,8 @@ impl<'a> Merge<'a> {
     pub(super) fn lost_protection(&self, by: &Claims) -> Option<&'static str> {
         let winners = self.winners.values();
         let own = winners.filter(|winner| winner.by.key.namespace == by.key.namespace);
-        passthrough::lost_protection(self.merged.tls.as_ref(), own.map(|winner| &*winner.policies))
+        let is_closed = |winner: &Winner<'_>| winner.closer.is_some() || winner.by.is_closed();
+        let paths = own.map(|winner| (&*winner.policies, is_closed(winner)));
+        passthrough::lost_protection(self.merged.tls.as_ref(), paths)
     }
 }
