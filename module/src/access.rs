@@ -5,6 +5,7 @@
 
 pub mod auth_subrequest;
 pub mod buffers;
+pub mod kept;
 pub mod limits;
 pub mod password;
 pub mod phase;
@@ -151,7 +152,7 @@ fn grant(facts: &Facts<'_, '_>) {
         request.hide_password();
     }
     for name in rules.external.iter().flat_map(|external| &external.source.response_headers) {
-        let value = progress.answer_header(name.as_str().as_bytes()).unwrap_or_default();
+        let value = request.answer_header(name.as_str().as_bytes()).unwrap_or_default();
         // A reserved name is nginx's to say, whatever client and auth server say.
         request.set_header(name.as_str().as_bytes(), &value);
     }

@@ -5,6 +5,7 @@
 #![allow(unsafe_code)]
 
 use crate::access::External;
+use crate::access::kept::KeptAnswers;
 use crate::conf::Declared;
 use crate::conf::Scheme;
 use crate::request::Request;
@@ -12,16 +13,20 @@ use crate::request::route::Names;
 use crate::request::route::NewRoute;
 use crate::request::spans::{self, CallPlace};
 use crate::route;
+use nginx::ssl::sha256;
 use nginx::{Code, Ended, Kind};
 use oxigress_core::decision::Variable;
 use oxigress_core::http::header;
 use oxigress_core::own_server::OwnServer;
 use oxigress_core::policy::access::Answer;
 use oxigress_core::policy::auth;
+use oxigress_core::policy::auth::answers::KeptAnswer;
 use oxigress_core::telemetry::span::CallKind;
+use oxigress_core::text::hex;
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::ptr::NonNull;
+use std::rc::Rc;
 
 /// An answer of which more is sent than this is not kept, and neither is one that does not say how long it is: it
 /// would fill the disk. Nobody needs its body.
@@ -35,6 +40,8 @@ pub struct AuthSubrequest {
     subrequest: Cell<*mut nginx::sys::ngx_http_request_t>,
     /// Empty: the answer is not kept.
     cache_key: Vec<u8>,
+    /// Of the worker's own answers; `None`: it is not kept there either.
+    answer_key: Option<u128>,
     /// Of the server.
     host: Vec<u8>,
     /// Of the steps before it, for its headers.
@@ -84,6 +91,18 @@ impl AuthSubrequest {
         &self.cache_key
     }
 
+    /// Has the worker keep the answer as long as nginx's cache does, of which it is or in which it is now: other workers have
+    /// it there.
+    fn keep_in_worker(&self, subrequest: &nginx::Request) {
+        let upstream = subrequest.upstream().filter(|it| it.is_cacheable());
+        let (Some(key), Some(_)) = (self.answer_key, upstream) else { return };
+        let Some(end) = subrequest.cache_valid_until() else { return };
+        let answer = KeptAnswer::new(self.status.get(), self.headers());
+        if let (Some(answer), Some(request)) = (answer, Request::of(subrequest)) {
+            request.worker().part::<KeptAnswers>().put(key, end, answer);
+        }
+    }
+
     /// Says how long the answer is kept, when the header of the subrequest is about to be sent.
     pub fn keep(&self, subrequest: &nginx::Request) {
         let Some(upstream) = subrequest.upstream().filter(|it| it.is_cacheable()) else { return };
@@ -104,24 +123,39 @@ impl AuthSubrequest {
     }
 }
 
-/// Sends an auth subrequest; `None`: nginx.conf has no location for it, the URL has no server, or memory is out. `begun` is
-/// told of it before it is sent. The request holds `external` until it ends.
+/// What comes of sending an auth subrequest.
+pub enum Sent {
+    /// The answer comes later.
+    Waits,
+    /// The worker has kept an answer.
+    Kept(Rc<KeptAnswer>),
+}
+
+/// Sends an auth subrequest, unless an answer is kept; `None`: nginx.conf has no location for it, the URL has no server, or
+/// memory is out. `begun` is told of it before it is sent. The request holds `external` until it ends.
 pub fn send<'r>(
     request: &Request<'r>,
     external: &'r External,
     variables: Vec<Variable>,
     begun: impl FnOnce(&'r AuthSubrequest),
-) -> Option<()> {
+) -> Option<Sent> {
     let (raw, source) = (request.nginx(), &external.source);
     let server = route::server(request, &source.to, external.target(request))?;
     let location = raw.auth_location(Scheme::of(server.https))?;
     let OwnServer { backend, host, target, .. } = server;
     // Two servers may have one name: that of another port, or of a host that was routed otherwise.
     let asked = [&backend[..], b" ", &host, &target].concat();
+    let tells_apart = external.tells_apart(request, &asked);
+    let kept = request.worker().part::<KeptAnswers>();
+    let answer_key = tells_apart.as_ref().map(|all| kept.key(all));
+    if let Some(answer) = answer_key.and_then(|key| kept.get(key)) {
+        return Some(Sent::Kept(answer));
+    }
     let auth = AuthSubrequest {
         external,
         subrequest: Cell::new(std::ptr::null_mut()),
-        cache_key: external.cache_key(request, &asked).unwrap_or_default(),
+        cache_key: tells_apart.map(|all| hex::encode(&sha256(&all))).unwrap_or_default(),
+        answer_key,
         host,
         variables,
         status: Cell::new(0),
@@ -133,7 +167,7 @@ pub fn send<'r>(
     begun(auth);
     // Where something is missing it is answered with 404 where it arrives, which is no yes.
     let _ = complete(request, subrequest, auth, (&backend, &target));
-    Some(())
+    Some(Sent::Waits)
 }
 
 /// Gives a subrequest, which runs when this callback has returned, what it asks; `None` when memory is out, or a header
@@ -227,6 +261,9 @@ impl Ended for AuthSubrequest {
         spans::end_call(subrequest, self.call.get());
         self.status.set(u16::try_from(status).unwrap_or(0));
         self.is_answered.set(true);
+        if code == Code::OK && status != 0 {
+            self.keep_in_worker(subrequest);
+        }
         // No page of nginx's, and no end of the main request.
         Code::OK
     }

@@ -5,7 +5,8 @@ use crate::access;
 use crate::access::AccessOutcome;
 use crate::access::Refusal;
 use crate::access::auth_subrequest;
-use crate::access::auth_subrequest::AuthSubrequest;
+use crate::access::auth_subrequest::{AuthSubrequest, Sent};
+use crate::access::kept::KeptFor;
 use crate::access::password;
 use crate::request::Request;
 use nginx::{Code, Next, PhaseHandler};
@@ -20,8 +21,10 @@ use std::ptr::{NonNull, null};
 pub struct Progress {
     is_granted: Cell<bool>,
     password: Cell<Password>,
-    /// The status with which steps have answered in the auth server's place.
+    /// The status with which steps, or an answer that was kept, have answered in the auth server's place.
     answered: Cell<Option<u16>>,
+    /// The request's pool has the answer that was kept.
+    is_kept: Cell<bool>,
     auth: Cell<Option<NonNull<AuthSubrequest>>>,
 }
 
@@ -62,24 +65,13 @@ impl Progress {
             (None, None) => Answer::Unasked,
         }
     }
-
-    /// What the auth server says in a header, repeated ones joined; `None`: nothing.
-    pub fn answer_header(&self, name: &[u8]) -> Option<Vec<u8>> {
-        let mut values = self.auth()?.headers().filter(|(key, _)| key.eq_ignore_ascii_case(name));
-        let mut all = values.next()?.1.to_vec();
-        for (_, value) in values {
-            all.extend_from_slice(b", ");
-            all.extend_from_slice(value);
-        }
-        Some(all)
-    }
 }
 
 /// What comes of asking an auth server.
 pub enum Asked {
     /// The server answers later.
     Waits,
-    /// Steps have answered in its place.
+    /// Steps, or an answer that was kept, have answered in its place.
     Answered,
 }
 
@@ -133,8 +125,7 @@ fn refuse(raw: &nginx::Request, request: &Request<'_>, refusal: &Refusal) -> Cod
             Code::status(401)
         }
         Refusal::Theirs(status) => {
-            let auth = request.progress().and_then(Progress::auth);
-            for (name, value) in auth.into_iter().flat_map(AuthSubrequest::headers) {
+            for (name, value) in request.answer_headers() {
                 if *status == 401 && name.eq_ignore_ascii_case(b"www-authenticate") {
                     raw.push_response_header(b"WWW-Authenticate", value);
                 }
@@ -159,12 +150,16 @@ pub fn filter_header(raw: &nginx::Request) {
         auth.keep(raw);
         return;
     }
-    let Some(auth) = request.begun_progress().and_then(Progress::auth) else { return };
-    let Answer::Status(_) = auth.answer() else { return };
-    if !auth.always_sets_cookie() && !auth::carries_cookies(raw.status() as u16) {
+    let Some(progress) = request.begun_progress() else { return };
+    let always_sets_cookie = match (progress.auth(), request.kept_answer()) {
+        (Some(auth), _) => auth.always_sets_cookie(),
+        (None, Some(kept)) => kept.always_sets_cookie,
+        (None, None) => return,
+    };
+    if !always_sets_cookie && !auth::carries_cookies(raw.status() as u16) {
         return;
     }
-    for (name, value) in auth.headers() {
+    for (name, value) in request.answer_headers() {
         if name.eq_ignore_ascii_case(b"set-cookie") {
             // Out of memory: a cookie less.
             raw.push_response_header(b"Set-Cookie", value);
@@ -187,6 +182,30 @@ impl<'r> Request<'r> {
         }
         let progress = &*self.nginx().pool().alloc(Progress::default())?;
         self.set_part_of_route(ProgressPointer(progress)).then_some(progress)
+    }
+
+    /// The answer that was kept and by which this request was let in or refused.
+    fn kept_answer(&self) -> Option<&'r KeptFor> {
+        self.begun_progress().filter(|progress| progress.is_kept.get())?;
+        self.nginx().pool().kept::<KeptFor>().next()
+    }
+
+    /// The headers of the auth server's answer; none before there is one.
+    pub fn answer_headers(&self) -> impl Iterator<Item = (&'r [u8], &'r [u8])> {
+        let auth = self.begun_progress().and_then(Progress::auth);
+        let kept = self.kept_answer().into_iter().flat_map(|kept| kept.answer.headers());
+        auth.into_iter().flat_map(AuthSubrequest::headers).chain(kept)
+    }
+
+    /// What the auth server says in a header, repeated ones joined; `None`: nothing.
+    pub fn answer_header(&self, name: &[u8]) -> Option<Vec<u8>> {
+        let mut values = self.answer_headers().filter(|(key, _)| key.eq_ignore_ascii_case(name));
+        let mut all = values.next()?.1.to_vec();
+        for (_, value) in values {
+            all.extend_from_slice(b", ");
+            all.extend_from_slice(value);
+        }
+        Some(all)
     }
 
     /// Takes the password from what the endpoint gets. nginx's `$remote_user` still has the name.
@@ -228,8 +247,14 @@ impl<'r> Request<'r> {
                 return Some(Asked::Answered);
             }
         };
-        auth_subrequest::send(self, external, variables, |auth| progress.set_auth(auth))?;
-        Some(Asked::Waits)
+        let sent =
+            auth_subrequest::send(self, external, variables, |auth| progress.set_auth(auth))?;
+        let Sent::Kept(answer) = sent else { return Some(Asked::Waits) };
+        progress.answered.set(Some(answer.status()));
+        let always_sets_cookie = external.source.always_sets_cookie;
+        self.nginx().pool().keep(KeptFor { answer, always_sets_cookie })?;
+        progress.is_kept.set(true);
+        Some(Asked::Answered)
     }
 
     /// Says in the error log that the auth server said neither yes nor no.

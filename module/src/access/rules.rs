@@ -13,7 +13,6 @@ use oxigress_core::model::policy::{Access, BasicAuth, ExternalAuth, Policies, Te
 use oxigress_core::policy::auth;
 use oxigress_core::policy::networks::Networks;
 use oxigress_core::policy::passwords::{self, Hash, Passwords, Verdicts};
-use oxigress_core::text::hex;
 use oxigress_core::text::template::{self, Values};
 use siphasher::sip128::{Hasher128, SipHasher24};
 use std::borrow::Cow;
@@ -215,7 +214,7 @@ impl External {
 
     /// What tells the answer from all others that are kept; `None`: none is. Two Ingresses have no answer in
     /// common, whatever they write.
-    pub fn cache_key(&self, request: &Request<'_>, target: &[u8]) -> Option<Vec<u8>> {
+    pub fn tells_apart(&self, request: &Request<'_>, target: &[u8]) -> Option<Vec<u8>> {
         let cache = self.source.cache.as_ref()?;
         let key = template::bytes(cache.key.parts(), request);
         let texts = request.route_names().map(|names| names.texts).unwrap_or_default();
@@ -225,7 +224,7 @@ impl External {
             all.extend_from_slice(&(part.len() as u64).to_le_bytes());
             all.extend_from_slice(part);
         }
-        Some(hex::encode(&sha256(&all)))
+        Some(all)
     }
 
     /// How long an answer of this status is kept, unless it says so itself.

@@ -279,11 +279,14 @@ pub fn postconfiguration(conf: &mut Conf) -> Result<(), Refused> {
 /// What runs in which phase.
 fn add_handlers(conf: &mut Conf) -> Option<()> {
     conf.add_handler::<rewrite::Rewrite>(Phase::Rewrite)?;
-    conf.add_handler::<crate::access::preaccess::Preaccess>(Phase::Preaccess)?;
-    conf.add_handler::<crate::access::phase::Access>(Phase::Access)?;
-    // nginx runs the later ones of a phase first: a copy has the headers that its request goes on with.
-    conf.add_handler::<crate::route::mirror::Precontent>(Phase::Precontent)?;
-    conf.add_handler::<crate::headers::precontent::Precontent>(Phase::Precontent)?;
+    // Policies are of routes: a configuration that only balances pays for none of these.
+    if conf.servers().iter().any(|server| server.conf::<Http>().has_router) {
+        conf.add_handler::<crate::access::preaccess::Preaccess>(Phase::Preaccess)?;
+        conf.add_handler::<crate::access::phase::Access>(Phase::Access)?;
+        // nginx runs the later ones of a phase first: a copy has the headers that its request goes on with.
+        conf.add_handler::<crate::route::mirror::Precontent>(Phase::Precontent)?;
+        conf.add_handler::<crate::headers::precontent::Precontent>(Phase::Precontent)?;
+    }
     conf.add_handler::<crate::logging::observe::Log>(Phase::Log)?;
     let is_proxied = |server: &&nginx::Server| !server.conf::<Http>().proxied_client[0].is_empty();
     if conf.servers().iter().any(is_proxied) {

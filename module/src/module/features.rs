@@ -1,6 +1,7 @@
 //! What each feature keeps, one line a part.
 
 use crate::access::auth_subrequest::AuthSlot;
+use crate::access::kept::KeptAnswers;
 use crate::access::limits::{Applied, Limiter};
 use crate::access::password::Checks;
 use crate::access::phase::ProgressPointer;
@@ -57,6 +58,7 @@ parts! {
         decisions: DecisionCache,
         buffers: buffers::Counted,
         known_passwords: Known,
+        kept_answers: KeptAnswers,
         password_checks: Checks,
         draining: Draining,
         destinations: Option<Checked>,
@@ -112,6 +114,7 @@ impl Parts for Features {
             decisions: DecisionCache::default(),
             buffers: buffers::Counted::new(core),
             known_passwords: Known::new([random(), random()]),
+            kept_answers: KeptAnswers::new([random(), random()]),
             password_checks: Checks::default(),
             draining: Draining::new(core),
             destinations: Checked::of(cycle),

@@ -2,6 +2,8 @@
 //!
 //! Source:  ingress-nginx's annotations; an answer that cannot be honoured refuses the request.
 
+pub mod answers;
+
 use crate::http::header;
 use crate::text::percent;
 

@@ -285,6 +285,53 @@ fn answers_are_kept_for_one_policy_and_asked_for_once() {
     });
 }
 
+/// What a worker has kept is answered without a look at nginx's cache, as long as that would keep it.
+#[test]
+fn a_worker_keeps_answers_until_their_end() {
+    pass("auth-kept", |directory| {
+        let cache = directory.join("cache");
+        let fixture = fixture(directory, |plan| {
+            plan.http_config =
+                "proxy_cache_path cache keys_zone=ingress_auth:1m use_temp_path=off;".into();
+        })?;
+        let valid = json!([{"statuses": [200, 401], "seconds": 3}]);
+        let cached = json!({"cache": {"key": "$http_authorization", "valid": valid}, "response_headers": ["X-User"]});
+        fixture.put(&[("a.test", json!({"external": external(cached)}))])?;
+        let forget_files = || -> Result<()> {
+            for file in std::fs::read_dir(&cache)? {
+                std::fs::remove_file(file?.path())?;
+            }
+            Ok(())
+        };
+        for (token, status, headers) in
+            [("yes", 200, "X-User: jane\r\n"), ("no", 401, "WWW-Authenticate: Basic\r\n")]
+        {
+            fixture.auth.set(say(status, headers));
+            for asked in [1, 0] {
+                let response = get_as(&fixture, "a.test", token)?;
+                let told = match status {
+                    200 => response.text().contains("x-user: jane"),
+                    _ => response.header("www-authenticate").is_some(),
+                };
+                ensure!(response.status == status && told, "{response}");
+                ensure!(fixture.auth.heard().len() == asked, "{token}");
+                forget_files()?;
+            }
+            std::thread::sleep(Duration::from_secs(4));
+            ensure!(get_as(&fixture, "a.test", token)?.status == status);
+            ensure!(fixture.auth.heard().len() == 1, "{token}: its time is over");
+        }
+        // One that depends on more than the key is nginx's to keep.
+        fixture.auth.set(say(200, "Vary: X-Other\r\n"));
+        for _ in 0..2 {
+            ensure!(get_as(&fixture, "a.test", "varies")?.status == 200);
+            ensure!(fixture.auth.heard().len() == 1);
+            forget_files()?;
+        }
+        fixture.site.nginx.check_error_log()
+    });
+}
+
 fn get_as(fixture: &Fixture, host: &str, token: &str) -> Result<Response> {
     fixture.send(&Request::get(host, "/").header("Authorization", token))
 }
