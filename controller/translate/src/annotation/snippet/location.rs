@@ -459,17 +459,6 @@ mod tests {
     }
 
     #[test]
-    fn conditions_of_a_text_have_200_changes_of_headers() {
-        let block = |count: usize| {
-            let headers: String = (0..count).map(|n| format!("add_header X-{n} 1;")).collect();
-            format!("if ($host) {{ {headers} }}")
-        };
-        assert!(read(&block(100).repeat(2)).1.is_empty());
-        let (_, left) = read(&format!("{}{}", block(200), block(1)));
-        assert_eq!(left, ["1 if more than 200 changes of headers within if are too many"]);
-    }
-
-    #[test]
     fn a_header_whose_value_cannot_be_had_is_not_the_client_s_own() {
         let (found, left) = read("proxy_set_header X-User $my_user;");
         assert_eq!(found, r#"{"request_headers":[{"name":"X-User","value":""}]}"#);
