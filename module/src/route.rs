@@ -118,11 +118,12 @@ fn carry_out<'g>(
     if !request.set_route(kept) {
         return Answer::Respond(500);
     }
-    if let Some(edits) = &mut decision.edits
-        && let Some(variables) = edits.variables.take()
-        && !request.keep_variables(*variables)
-    {
-        return Answer::Respond(500);
+    let mut is_unlogged = false;
+    if let Some(edits) = &mut decision.edits {
+        if !keep(request, edits) {
+            return Answer::Respond(500);
+        }
+        is_unlogged = request.if_location().is_some_and(|inner| inner.is_unlogged);
     }
     let policies = request.policies();
     if !edit(request, policies, decision.edits.as_deref()) {
@@ -135,14 +136,24 @@ fn carry_out<'g>(
     }
     let answer = std::mem::replace(&mut decision.answer, Answer::Forward);
     if decision.route.destination.is_none() {
+        if let Some(policies) = policies {
+            location::enter_answer(request.nginx(), policies, is_unlogged);
+        }
         return answer;
     }
     // Whatever the answer: what becomes of a refusal is the location's.
-    match location::enter(request.nginx(), policies) {
+    match location::enter(request.nginx(), policies, is_unlogged) {
         Entered::NoTarget if endpoints.is_some() => Answer::Respond(503),
         Entered::TooLarge if endpoints.is_some() => Answer::Respond(413),
         _ => answer,
     }
+}
+
+/// Keeps what a script has left to later phases; `false` when memory is out.
+fn keep(request: &Request<'_>, edits: &mut Edits) -> bool {
+    let (variables, location) = (edits.variables.take(), edits.if_location.take());
+    variables.is_none_or(|variables| request.keep_variables(*variables))
+        && location.is_none_or(|location| request.keep_if_location(location))
 }
 
 /// Changes a request as its policies and a decision say; `false` when memory is out.
@@ -158,7 +169,10 @@ fn edit(request: &Request<'_>, policies: Option<&Compiled>, edits: Option<&Edits
     if let Some(policies) = policies {
         request.change_headers(&policies.source.input_edits);
     }
-    edits.is_none_or(|edits| tell(request, edits))
+    edits.is_none_or(|edits| {
+        stay(request);
+        tell(request, edits)
+    })
 }
 
 /// Changes what a request asks for, as a decision says; `false` when memory is out.
@@ -170,6 +184,14 @@ fn edit_target(request: &Request<'_>, edits: &Edits) -> bool {
         request.forget_session();
     }
     edits.uri.as_ref().is_none_or(|(path, args)| request.set_uri(path, args))
+}
+
+/// Changes a request as the `if` says in whose location it is.
+fn stay(request: &Request<'_>) {
+    let Some(inner) = request.if_location() else { return };
+    request.change_headers(&inner.input_edits);
+    // PREACCESS does it again where the policies have rates of their own.
+    request.limit_response(inner.response_rate, inner.response_rate_after);
 }
 
 /// Sets the headers that the gateway sends by itself, as a decision says; `false` when memory is out.

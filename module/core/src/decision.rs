@@ -33,6 +33,7 @@ pub use trace::{BackendReason, Reason, Silent, Trace};
 pub use values::{RuleNames, location_path, upstream_name, upstream_name_parts};
 
 use crate::http::paths;
+use crate::model::policy::script::SharedIfLocation;
 use crate::model::policy::{Cors, PathEdit, Redirect, RedirectTo, Rewrite};
 use crate::policy::cors;
 use crate::record::{RuleView, ServerView, SettingsView};
@@ -84,6 +85,8 @@ pub struct Edits {
     pub moved: Option<Box<(Vec<u8>, Vec<u8>)>>,
     /// The variables of a script, for texts of later phases.
     pub variables: Option<Box<Vec<Variable>>>,
+    /// The location of an `if` of that script, in which the request stays.
+    pub if_location: Option<SharedIfLocation>,
     /// Request headers that replace the client's of the same name; an empty value removes them.
     pub request: Vec<(&'static str, Vec<u8>)>,
     /// Headers that the answer gets.

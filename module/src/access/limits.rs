@@ -126,7 +126,10 @@ fn shown(owner: &str) -> impl std::fmt::Display {
 pub fn decide(request: &Request<'_>, policies: &Compiled) -> Option<u16> {
     let limits = policies.source.limits.as_ref().filter(|_| request.is_main())?;
     if limits.response_rate.is_some() || limits.response_rate_after.is_some() {
-        request.limit_response(limits.response_rate, limits.response_rate_after);
+        let inner = request.if_location();
+        let rate = inner.and_then(|inner| inner.response_rate).or(limits.response_rate);
+        let after = inner.and_then(|inner| inner.response_rate_after);
+        request.limit_response(rate, after.or(limits.response_rate_after));
     }
     let Limits { per_second, per_minute, connections, .. } = limits;
     let is_counted = per_second.is_some() || per_minute.is_some() || connections.is_some();

@@ -28,7 +28,7 @@ impl Sharing {
 pub fn finish(request: &Request<'_>, policies: &Compiled) -> bool {
     let source = &policies.source;
     let mut is_done = true;
-    edit(request, source, |action| action == EditAction::Hide);
+    edit_all(request, source, |action| action == EditAction::Hide);
     for header in &source.response_headers {
         let (name, value) = (header.name.as_str().as_bytes(), header.value.as_str().as_bytes());
         // One that nginx keeps to itself is left out.
@@ -43,7 +43,7 @@ pub fn finish(request: &Request<'_>, policies: &Compiled) -> bool {
     for name in &source.removed_response_headers {
         request.remove_response_header(name.as_str().as_bytes());
     }
-    edit(request, source, |action| action != EditAction::Hide);
+    edit_all(request, source, |action| action != EditAction::Hide);
     let sharing = policies.part::<Option<Sharing>>();
     if let (Some(cors), Some(origins), Some(sharing)) = (&source.cors, policies.origins(), sharing)
     {
@@ -53,9 +53,17 @@ pub fn finish(request: &Request<'_>, policies: &Compiled) -> bool {
 }
 
 /// Makes the changes of the policies' list whose action is one of those.
-fn edit(request: &Request<'_>, source: &Policies, is_one: impl Fn(EditAction) -> bool) {
+fn edit_all(request: &Request<'_>, source: &Policies, is_one: impl Fn(EditAction) -> bool) {
+    let outer = &source.response_edits;
+    match request.if_location() {
+        None => edit(request, outer.iter().filter(|edit| is_one(edit.action))),
+        Some(inner) => edit(request, inner.edits(outer).filter(|edit| is_one(edit.action))),
+    }
+}
+
+fn edit<'e>(request: &Request<'_>, edits: impl Iterator<Item = &'e ResponseEdit>) {
     let status = u16::try_from(request.nginx().status()).unwrap_or_default();
-    for edit in source.response_edits.iter().filter(|edit| is_one(edit.action)) {
+    for edit in edits {
         let name = edit.name.as_str().as_bytes();
         if header::is_reserved(name) || !edit.applies(status) {
             continue;

@@ -103,6 +103,8 @@ pub(crate) struct Route {
     pub error: u16,
     /// Of the balancer: every endpoint was busy up to its limit.
     pub is_busy: bool,
+    /// It is that of a snippet's `if`, which its pool has.
+    pub is_of_if: bool,
     parts: OfRoute,
 }
 
@@ -121,6 +123,7 @@ impl Route {
             is_let_in: false,
             error: 0,
             is_busy: false,
+            is_of_if: false,
             parts: OfRoute::default(),
         }
     }

@@ -1,7 +1,8 @@
-//! The variables of a script, which later texts of its policies have.
+//! What a script leaves to later phases: its variables, which texts of its policies have, and the location of an `if`.
 
 use crate::request::Request;
 use oxigress_core::decision::Variable;
+use oxigress_core::model::policy::script::{IfLocation, SharedIfLocation};
 
 /// Kept in the pool of a request.
 struct Kept {
@@ -9,7 +10,36 @@ struct Kept {
     all: Vec<Variable>,
 }
 
+/// Kept in the pool of a request.
+struct KeptIf {
+    request: *const nginx::Request,
+    location: SharedIfLocation,
+}
+
 impl<'r> Request<'r> {
+    /// Has it stay in the location of an `if` as long as its route holds; `false` when memory is out.
+    pub fn keep_if_location(&self, location: SharedIfLocation) -> bool {
+        let kept = KeptIf { request: std::ptr::from_ref(self.nginx()), location };
+        self.nginx().pool().keep(kept).is_some()
+            && self.change_route_or_none(|route| route.is_of_if = true)
+    }
+
+    /// The location of an `if` in which it is, within that of its policies.
+    #[inline]
+    pub fn if_location(&self) -> Option<&'r IfLocation> {
+        match self.route()?.is_of_if {
+            true => self.kept_if_location(),
+            false => None,
+        }
+    }
+
+    #[cold]
+    fn kept_if_location(&self) -> Option<&'r IfLocation> {
+        // The newest come first.
+        let mut all = self.nginx().pool().kept::<KeptIf>();
+        Some(&*all.find(|kept| std::ptr::eq(kept.request, self.nginx()))?.location)
+    }
+
     /// Keeps them in place of those that a script of another rule had; `false` when memory is out.
     pub fn keep_variables(&self, all: Vec<Variable>) -> bool {
         let kept = Kept { request: std::ptr::from_ref(self.nginx()), all };

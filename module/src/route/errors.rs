@@ -18,7 +18,8 @@ pub fn decide(request: &Request<'_>) -> Answer {
     let live = Live::since(request.worker(), &guard, request.decided());
     let replacement = decision::replace(&live, &policies.source, failure);
     if !matches!(replacement, Replacement::Keep) {
-        location::enter_error(request.nginx(), policies);
+        let is_unlogged = request.if_location().is_some_and(|inner| inner.is_unlogged);
+        location::enter_answer(request.nginx(), policies, is_unlogged);
     }
     let Replacement::Backend { id, endpoints } = replacement else {
         return Answer::Respond(status);

@@ -35,6 +35,7 @@ struct Location {
     base: Settings,
     /// The configuration that `base` is of: after a reload of one process another's may stand there.
     cycle: u64,
+    is_unlogged: bool,
     copy: LocationCopy,
     next: Locations,
 }
@@ -46,18 +47,18 @@ impl Locations {
         cycle: &Cycle,
         base: Settings,
         purpose: Purpose<'_>,
-        policies: &Policies,
+        (policies, is_unlogged): (&Policies, bool),
     ) -> Option<&LocationCopy> {
         let (mut list, number) = (self, worker::cycle_number());
         while let Some(known) = list.0.get() {
-            if known.base == base && known.cycle == number {
+            if (known.base, known.cycle, known.is_unlogged) == (base, number, is_unlogged) {
                 return Some(&known.copy);
             }
             list = &known.next;
         }
-        let copy = changed(cycle, base, purpose, policies)?;
+        let copy = changed(cycle, base, purpose, (policies, is_unlogged))?;
         let next = Locations::default();
-        let new = Box::new(Location { base, cycle: number, copy, next });
+        let new = Box::new(Location { base, cycle: number, is_unlogged, copy, next });
         Some(&list.0.get_or_init(|| new).copy)
     }
 }
@@ -67,8 +68,8 @@ impl Locations {
 enum Purpose<'a> {
     /// Endpoints of this protocol. Statuses that policies name go to the location of this name.
     Target(Target, Option<&'a [u8]>),
-    /// The backend that answers in the place of a status.
-    Error,
+    /// The backend that answers in the place of a status, or nginx's own answer.
+    Answer,
 }
 
 /// `None`: TLS toward endpoints cannot be as the policies want it.
@@ -76,7 +77,7 @@ fn changed(
     cycle: &Cycle,
     base: Settings,
     purpose: Purpose<'_>,
-    policies: &Policies,
+    (policies, is_unlogged): (&Policies, bool),
 ) -> Option<LocationCopy> {
     // SAFETY: of a request, or of its server: both are of the running cycle.
     let mut copy = unsafe { NewLocation::of(base, cycle) };
@@ -99,7 +100,7 @@ fn changed(
             set_tls(&mut copy, target, tls)?;
         }
     }
-    if policies.is_unlogged {
+    if is_unlogged {
         copy.change::<AccessLog>(|conf| conf.set_off(1));
     }
     Some(copy.finish())
@@ -297,7 +298,13 @@ pub enum Entered {
 }
 
 /// Gives a routed request, in its REWRITE phase, the settings of its protocol and its policies, which it holds.
-pub fn enter<'r>(request: &'r Request, policies: Option<&'r Compiled>) -> Entered {
+///
+/// `is_unlogged`: it is left out of the access log, whatever its policies say.
+pub fn enter<'r>(
+    request: &'r Request,
+    policies: Option<&'r Compiled>,
+    is_unlogged: bool,
+) -> Entered {
     let source = policies.map(|policies| &policies.source);
     let protocol = source.and_then(|p| p.proxy.as_ref()?.protocol).unwrap_or_default();
     let target = match protocol {
@@ -309,7 +316,7 @@ pub fn enter<'r>(request: &'r Request, policies: Option<&'r Compiled>) -> Entere
         Protocol::Fastcgi => Target::Fastcgi,
     };
     let has_body = has_body(request);
-    let own = policies.filter(|policies| has_own(&policies.source));
+    let own = policies.filter(|policies| is_unlogged || has_own(&policies.source));
     if target == Target::Http && own.is_none() && !has_body {
         return Entered::Target;
     }
@@ -323,7 +330,8 @@ pub fn enter<'r>(request: &'r Request, policies: Option<&'r Compiled>) -> Entere
         Some(own) => {
             let purpose = Purpose::Target(target, request.error_location());
             let copy = Cycle::with_current(request.event_loop(), |cycle| {
-                own.part::<Locations>().get(cycle, base, purpose, &own.source)
+                let is_unlogged = is_unlogged || own.source.is_unlogged;
+                own.part::<Locations>().get(cycle, base, purpose, (&own.source, is_unlogged))
             });
             let Some(copy) = copy else { return Entered::NoTarget };
             // SAFETY: of the request's cycle, whose number `Locations::get` compares, and of the policies, which the request
@@ -345,15 +353,15 @@ pub fn enter<'r>(request: &'r Request, policies: Option<&'r Compiled>) -> Entere
     Entered::Target
 }
 
-/// Gives a request that nginx has sent to the `ingress_error` location, in its REWRITE phase there, what its policies,
-/// which it holds, say of every answer.
-pub fn enter_error<'r>(request: &'r Request, policies: &'r Compiled) {
-    if !policies.source.is_unlogged {
+/// Gives a request, in its REWRITE phase in the `ingress_error` location, or where nginx itself answers, what its policies, which it
+/// holds, say of every answer.
+pub fn enter_answer<'r>(request: &'r Request, policies: &'r Compiled, is_unlogged: bool) {
+    if !is_unlogged && !policies.source.is_unlogged {
         return;
     }
     let own = Cycle::with_current(request.event_loop(), |cycle| {
         let base = request.location_settings();
-        policies.part::<Locations>().get(cycle, base, Purpose::Error, &policies.source)
+        policies.part::<Locations>().get(cycle, base, Purpose::Answer, (&policies.source, true))
     });
     if let Some(own) = own {
         // SAFETY: of the request's cycle, whose number `Locations::get` compares, and of the policies, which the request holds:

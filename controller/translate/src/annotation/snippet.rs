@@ -9,6 +9,7 @@
 mod auth;
 mod cookies;
 mod headers;
+mod if_block;
 mod levels;
 mod location;
 mod names;

@@ -16,7 +16,9 @@ use super::trace::Reason;
 use super::values::Routed;
 use super::{Answer, redirect};
 use crate::model::policy::Redirect;
-use crate::model::policy::script::{self, If, Place, RewriteStep, Step, Test, Then};
+use crate::model::policy::script::{
+    self, If, Place, RewriteStep, SharedIfLocation, Step, Test, Then,
+};
 use crate::patterns::{Budget, Captures, NamespacePatterns, NoAnswer};
 use crate::text::query;
 use crate::text::template::{self, MAX_BYTES_OF_REQUEST, Values, cost};
@@ -144,6 +146,8 @@ pub(super) struct Run<'a, 'g, F> {
     uri: Option<Uri>,
     /// The path has changed, and is to be looked for again.
     pub is_changed: bool,
+    /// What the last condition that held says about answers: nginx makes a location of each.
+    pub if_location: Option<SharedIfLocation>,
     /// The captures of the last pattern that matched, and the value that it matched in.
     matched: Option<(Captures, Vec<u8>)>,
 }
@@ -155,7 +159,16 @@ impl<'a, 'g, F: Facts> Run<'a, 'g, F> {
         origin: Option<Vec<u8>>,
         carried: Box<Carried>,
     ) -> Self {
-        Run { values, patterns, origin, carried, uri: None, is_changed: false, matched: None }
+        Run {
+            values,
+            patterns,
+            origin,
+            carried,
+            uri: None,
+            is_changed: false,
+            if_location: None,
+            matched: None,
+        }
     }
 
     /// The new path and query; `None`: they are the request's.
@@ -186,8 +199,11 @@ impl<'a, 'g, F: Facts> Run<'a, 'g, F> {
     fn steps(&mut self, steps: &[Step]) -> Result<Option<End>, NoAnswer> {
         for step in steps {
             let end = match step {
-                Step::If(If { test, then }) => match self.holds(test)? {
-                    true => self.steps(then)?,
+                Step::If(If { test, then, location }) => match self.holds(test)? {
+                    true => {
+                        self.if_location.clone_from(location);
+                        self.steps(then)?
+                    }
                     false => None,
                 },
                 Step::Set(set) => {

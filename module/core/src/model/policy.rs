@@ -8,6 +8,7 @@
 //! Source:  ingress-nginx's annotations; limits are ours.
 
 mod access;
+mod if_location;
 mod input;
 mod proxy;
 mod redirection;

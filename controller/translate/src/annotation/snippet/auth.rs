@@ -172,6 +172,8 @@ mod tests {
             ("rewrite ^ /x break;", "rewrite opens"),
             ("if (-f $request_uri) { return 200; }", "if opens"),
             ("if ($host) { proxy_set_header A b; }", "if opens"),
+            ("if ($host) { more_clear_input_headers A; }", "if opens"),
+            ("if ($host) { add_header A b; }", "add_header idle"),
             ("proxy_set_header Content-Length \"\";", "proxy_set_header idle"),
             ("proxy_pass_header Server;", "proxy_pass_header idle"),
             ("add_header A b;", "add_header idle"),

@@ -207,17 +207,6 @@ pub fn expires(words: &[&str], policies: &mut Policies) -> Result {
 const EXPIRES: &str = "Expires";
 const CACHE_CONTROL: &str = "Cache-Control";
 
-/// Whether a change is one of an `expires` directive.
-pub fn is_of_expires(edit: &ResponseEdit) -> bool {
-    is_late(edit) && [EXPIRES, CACHE_CONTROL].contains(&edit.name.as_str())
-}
-
-/// Whether nginx's own module of headers makes a change that sets: after headers-more.
-fn is_late(edit: &ResponseEdit) -> bool {
-    let sets = matches!(edit.action, EditAction::Set | EditAction::Date);
-    sets && edit.statuses == ResponseEdit::GOOD
-}
-
 /// Takes over an `add_header` directive.
 pub fn add(name: &str, value: &str, always: bool, policies: &mut Policies) -> Result {
     free(name)?;
@@ -330,12 +319,7 @@ fn free(name: &str) -> Result {
 
 /// What headers-more changes comes before what `expires` and `add_header` say.
 pub fn order(policies: &mut Policies) {
-    policies.response_edits.sort_by_key(|edit| match edit.action {
-        EditAction::Hide => 0,
-        EditAction::Set | EditAction::Date if is_late(edit) => 2,
-        EditAction::Set | EditAction::Date | EditAction::Remove => 1,
-        EditAction::Add => 3,
-    });
+    policies.response_edits.sort_by_key(ResponseEdit::rank);
 }
 
 #[cfg(test)]

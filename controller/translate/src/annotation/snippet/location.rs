@@ -367,6 +367,10 @@ mod tests {
             ),
             ("proxy_cookie_flags off;", r#"{"proxy":{"cookie_flags":[]}}"#),
             (
+                "if ($arg_a) { set $b 1; add_header A $b always; more_set_input_headers C:1; access_log off; limit_rate 0; limit_rate_after 1k; }",
+                r#"{"script":{"steps":[{"if":{"test":{"value":"$arg_a"},"then":[{"set":{"name":"snippet_l_b","value":"1"}}],"location":{"input_edits":[{"name":"C","value":"1"}],"response_edits":[{"name":"A","action":"add","value":"$snippet_l_b"}],"is_unlogged":true,"response_rate":0,"response_rate_after":1024}}}]}}"#,
+            ),
+            (
                 "return 204; limit_except get { deny all; }",
                 r#"{"script":{"steps":[{"if":{"test":{"value":"$request_method","equals":"HEAD","negated":true},"then":[{"if":{"test":{"value":"$request_method","equals":"GET","negated":true},"then":[{"answer":{"code":403}}]}}]}},{"answer":{"code":204}}]}}"#,
             ),
@@ -382,6 +386,12 @@ mod tests {
             ("\nsub_filter a b;", "2 sub_filter not known"),
             ("if ($x) { return 403; }", "1 if opens variable $x cannot"),
             ("if ($host) { sub_filter a b; }", "1 if sub_filter is not supported within if"),
+            ("if ($host) { proxy_set_header A b; }", "1 if proxy_set_header is not supported"),
+            ("if ($host) { add_header A $unknown; }", "1 if variable $unknown cannot"),
+            ("if ($a ~ b) { add_header A $1; }", "1 if "),
+            ("if ($host) { allow ::1; }", "1 if opens allow is not supported within if"),
+            ("if ($host) {\nadd_header Content-Length 0; }", "2 add_header idle the gateway says"),
+            ("if ($host) {\naccess_log /x; }", "2 access_log idle only the operator"),
             ("set $a b; if (-f $a) { return 403; }", "1 if opens it is ($variable)"),
             ("rewrite ^/a( /b;", "1 rewrite "),
             ("location /a { deny all; }", "1 location not known"),

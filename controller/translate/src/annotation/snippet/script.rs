@@ -2,8 +2,9 @@
 //!
 //! Errors:  a directive that no step can say is left out. Where any of the others may keep somebody out it takes these with it:
 //!          what they decide could hang on it.
-//! Source:  ngx_http_rewrite_module.
+//! Source:  ngx_http_rewrite_module; [`IfBlock`] reads what an `if` says beside steps.
 
+use super::if_block::IfBlock;
 use super::names::Names;
 use super::values::{Left, Loss, Not, Result, impossible};
 use crate::patterns::Compiler;
@@ -91,6 +92,9 @@ const METHODS: [&str; 14] = [
     "UNLOCK",
 ];
 
+/// Most changes of headers within all conditions of a text.
+const MOST_HEADERS: usize = 200;
+
 /// How often a text is read, each time without variables that turned out not to be set.
 const MOST_READINGS: usize = 10;
 
@@ -101,15 +105,20 @@ fn read<'d>(
     compiler: &mut Compiler<'_>,
     left: &mut Vec<Left<'d>>,
 ) -> Vec<Step> {
-    let mut reader = Reader { place, compiler, patterns: 0 };
+    let mut reader = Reader { place, compiler, patterns: 0, header_count: 0, idle: Vec::new() };
     let (mut steps, mut lost) = (Vec::new(), Vec::new());
     // nginx takes another location for what `limit_except` limits, before all steps.
     let (limits, others): (Vec<_>, Vec<_>) =
         directives.iter().filter(|one| is_step(one)).partition(|one| one.name == "limit_except");
     for directive in limits.into_iter().chain(others) {
         let mut kept = Vec::new();
-        match reader.step(directive, false, &mut kept) {
-            Ok(()) => steps.append(&mut kept),
+        let read = reader.step(directive, false, &mut kept);
+        let idle = std::mem::take(&mut reader.idle);
+        match read {
+            Ok(()) => {
+                steps.append(&mut kept);
+                left.extend(idle);
+            }
             // It is said of a part of what is kept.
             Err(Not::Needed(why)) => {
                 steps.append(&mut kept);
@@ -136,35 +145,24 @@ fn protects(directive: &Directive) -> bool {
     found
 }
 
-struct Reader<'r, 'p, 'c> {
+struct Reader<'r, 'p, 'c, 'd> {
     place: &'r Place<'p>,
     compiler: &'r mut Compiler<'c>,
     patterns: usize,
+    /// Changes of headers within conditions.
+    header_count: usize,
+    /// What has no effect within the condition that is read.
+    idle: Vec<Left<'d>>,
 }
 
-impl Reader<'_, '_, '_> {
+impl<'d> Reader<'_, '_, '_, 'd> {
     /// Adds a directive's step to `to`.
-    fn step(&mut self, directive: &Directive, is_inner: bool, to: &mut Vec<Step>) -> Result {
+    fn step(&mut self, directive: &'d Directive, is_inner: bool, to: &mut Vec<Step>) -> Result {
         let words: Vec<&str> = directive.arguments.iter().map(String::as_str).collect();
         match (directive.name.as_str(), &directive.block) {
             ("if", Some(block)) if !is_inner => {
                 let test = self.test(&words)?;
-                let (mut then, mut idle) = (Vec::new(), None);
-                for inner in block {
-                    match self.step(inner, true, &mut then) {
-                        Ok(()) => {}
-                        Err(Not::Needed(why)) => idle = Some(why),
-                        Err(Not::Known) => {
-                            return impossible(format!(
-                                "{} is not supported within if",
-                                oxigress_core::model::shorten(&inner.name)
-                            ));
-                        }
-                        Err(other) => return Err(other),
-                    }
-                }
-                to.push(Step::If(If { test, then }));
-                idle.map_or(Ok(()), |why| Err(Not::Needed(why)))
+                self.block(test, block).map(|found| to.push(Step::If(found)))
             }
             ("limit_except", Some(block)) if !is_inner => {
                 self.limit(&words, block).map(|steps| to.extend(steps))
@@ -177,6 +175,34 @@ impl Reader<'_, '_, '_> {
             }
             ("return", None) => self.answer(&words, to),
             _ => Err(Not::Known),
+        }
+    }
+
+    /// The steps and the location of a condition.
+    fn block(&mut self, test: Test, block: &'d [Directive]) -> Result<If> {
+        let (mut then, mut location) = (Vec::new(), IfBlock::new(self.place.names, self.place.at));
+        for inner in block {
+            let read = match is_step(inner) {
+                true => self.step(inner, true, &mut then),
+                false => location.add(inner),
+            };
+            match read {
+                Ok(()) => {}
+                Err(not @ Not::Needed(_)) => self.idle.push(Left::of(inner, not)),
+                Err(Not::Known) => {
+                    return impossible(format!(
+                        "{} is not supported within if",
+                        oxigress_core::model::shorten(&inner.name)
+                    ));
+                }
+                Err(other) => return Err(other),
+            }
+        }
+        let location = location.finish();
+        self.header_count += location.as_ref().map_or(0, |found| found.header_count());
+        match self.header_count > MOST_HEADERS {
+            true => impossible("more than 200 changes of headers within if are too many"),
+            false => Ok(If { test, then, location }),
         }
     }
 
@@ -211,7 +237,7 @@ impl Reader<'_, '_, '_> {
             let (value, equals) =
                 (Template::parse("$request_method")?, Some(Template::parse(method)?));
             let test = Test { value, equals, pattern: None, negated: true };
-            steps = vec![Step::If(If { test, then: steps })];
+            steps = vec![Step::If(If { test, then: steps, location: None })];
         }
         Ok(steps)
     }

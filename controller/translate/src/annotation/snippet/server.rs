@@ -312,9 +312,9 @@ fn inherit(server: &Policies, own: &Policies, script: Option<&PolicyId>) -> Poli
     let is_more = |edit: &ResponseEdit| {
         matches!(edit.action, EditAction::Set | EditAction::Date | EditAction::Remove)
     };
-    let has_expires = own.response_edits.iter().any(headers::is_of_expires);
+    let has_expires = own.response_edits.iter().any(ResponseEdit::is_of_expires);
     let is_inherited =
-        |edit: &ResponseEdit| is_more(edit) && !(has_expires && headers::is_of_expires(edit));
+        |edit: &ResponseEdit| is_more(edit) && !(has_expires && edit.is_of_expires());
     // The reference's own `add_header` of an auth server drops those of the server.
     let added = whole(EditAction::Add, !has_auth);
     let more = [of(server, &is_inherited), of(own, &is_more)].concat();

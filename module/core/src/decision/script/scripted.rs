@@ -265,15 +265,20 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
                 break;
             }
         }
-        let is_changed = run.is_changed;
+        let (is_changed, if_location) = (run.is_changed, run.if_location.take());
         let (uri, carried) = run.into_uri();
+        let is_moved = matches!(end, End::Last) || matches!(end, End::Over) && is_changed;
+        if let Some(location) = if_location.filter(|_| !is_moved) {
+            self.edit().if_location = Some(location);
+        }
         let is_broken_off = match end {
             End::Answer(answer, reason) => {
                 return (Some(self.ends(answer, reason, *carried)), false);
             }
-            End::Last => return (Some(self.moves((uri, carried), mover)), false),
-            End::Over if is_changed => return (Some(self.moves((uri, carried), mover)), false),
-            End::Over => false,
+            End::Last | End::Over if is_moved => {
+                return (Some(self.moves((uri, carried), mover)), false);
+            }
+            End::Last | End::Over => false,
             End::Break => true,
         };
         if uri.is_some() {

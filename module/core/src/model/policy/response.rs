@@ -52,6 +52,28 @@ impl ResponseEdit {
         self.statuses.is_empty() || self.statuses.contains(&status)
     }
 
+    /// Whether nginx's own module of headers makes a change that sets: after headers-more.
+    pub fn is_late(&self) -> bool {
+        let sets = matches!(self.action, EditAction::Set | EditAction::Date);
+        sets && self.statuses == Self::GOOD
+    }
+
+    /// Whether it is one of an `expires` directive.
+    pub fn is_of_expires(&self) -> bool {
+        self.is_late() && ["Expires", "Cache-Control"].contains(&self.name.as_str())
+    }
+
+    /// Its place among the changes of a location: what endpoints say is hidden first, then come headers-more, `expires` and
+    /// `add_header`.
+    pub fn rank(&self) -> u8 {
+        match self.action {
+            EditAction::Hide => 0,
+            EditAction::Set | EditAction::Date if self.is_late() => 2,
+            EditAction::Set | EditAction::Date | EditAction::Remove => 1,
+            EditAction::Add => 3,
+        }
+    }
+
     /// The beginning of the names that are taken away; `None`: the name is that of one header. A star is a letter of such a
     /// name.
     pub fn prefix(&self) -> Option<&str> {

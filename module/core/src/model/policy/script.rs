@@ -5,6 +5,7 @@
 //! Errors:  a text that is none of these is refused when it is read; what cannot be evaluated within its bounds answers 500.
 //! Source:  ngx_http_rewrite_module, ngx_http_core_module's locations.
 
+pub use super::if_location::{IfLocation, SharedIfLocation};
 use super::{PolicyId, Template, is_false};
 use crate::model::{Invalid, checked, shorten};
 use crate::patterns::{check_length, check_text};
@@ -62,6 +63,9 @@ pub struct If {
     pub test: Test,
     /// The steps that are taken where it holds.
     pub then: Vec<Step>,
+    /// Of a location's own `if`: what it says about answers and clients' headers. Of the conditions that hold the last one counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub location: Option<SharedIfLocation>,
 }
 
 /// A condition about one value: that it is neither empty nor `0`, unless it is compared.
@@ -269,9 +273,10 @@ impl Script {
     pub fn templates(&self) -> Vec<&Template> {
         let mut all = Vec::new();
         self.each_step(&mut |step| match step {
-            Step::If(If { test: Test { value, equals, .. }, .. }) => {
+            Step::If(If { test: Test { value, equals, .. }, location, .. }) => {
                 all.push(value);
                 all.extend(equals);
+                all.extend(location.iter().flat_map(|location| location.templates()));
             }
             Step::Set(Set { value, .. }) => all.push(value),
             Step::Rewrite(RewriteStep { target, .. }) => all.push(target),
@@ -295,6 +300,17 @@ impl Script {
             Place::Exact(_) | Place::Prefix(_) | Place::FirstPrefix(_) => None,
         }));
         all
+    }
+
+    /// How many changes of headers stand under its conditions.
+    pub fn header_count(&self) -> usize {
+        let mut count = 0;
+        self.each_step(&mut |step| {
+            if let Step::If(If { location: Some(location), .. }) = step {
+                count += location.header_count();
+            }
+        });
+        count
     }
 
     /// How many steps there are.

@@ -21,6 +21,7 @@ impl Policies {
             + self.proxy.as_ref().map_or(0, |proxy| {
                 proxy.fastcgi_params.len() + proxy.cookie_flags.as_ref().map_or(0, Vec::len)
             })
+            + self.script.as_ref().map_or(0, |script| script.header_count())
             + of_auth
     }
 
@@ -129,7 +130,10 @@ mod tests {
             "script": {"steps": [
                 {"if": {"test": {"value": "$host", "equals": "$host"}, "then": [
                     {"answer": {"code": 301, "location": "$host"}},
-                ]}},
+                ], "location": {
+                    "response_edits": [{"name": "A", "action": "add", "value": "$host"}],
+                    "input_edits": [{"name": "A", "value": "$host"}],
+                }}},
                 {"set": {"name": "snippet_a", "value": "$host"}},
                 {"rewrite": {"pattern": "a", "target": "$host"}},
             ]},
@@ -154,6 +158,6 @@ mod tests {
         }))
         .unwrap();
         let written = serde_json::to_string(&policies).unwrap().matches("$host").count();
-        assert_eq!((policies.templates().len(), written), (27, 27));
+        assert_eq!((policies.templates().len(), written), (29, 29));
     }
 }

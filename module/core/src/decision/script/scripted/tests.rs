@@ -267,3 +267,42 @@ fn a_pattern_that_takes_too_long_closes() {
     let request = Generated::of(&format!("/{}", "a".repeat(900)), "", None);
     assert_eq!(decided(&[("/", "p")], &policies, &request).0, "Respond(500)");
 }
+
+/// nginx makes a location of each `if`, and stays in the last one whose condition holds.
+#[test]
+fn the_last_condition_that_holds_has_the_answer() {
+    let of = |name: &str, then: Value| {
+        let test = json!({"value": format!("$arg_{name}")});
+        let location = json!({"response_edits": [{"name": "A", "action": "add", "value": name}]});
+        json!({"if": {"test": test, "then": then, "location": location}})
+    };
+    let bare = json!({"if": {"test": {"value": "$arg_none"}, "then": []}});
+    let last = json!([{"rewrite": {"pattern": "^/x", "target": "/y?none=1", "then": "last"}}]);
+    let policies = json!({
+        "p": {"script": {"every_location": "g", "steps": [
+            of("a", json!([])), of("b", json!([])), bare, of("c", json!([{"answer": {"code": 204}}])),
+            of("d", last),
+        ]}},
+        "g": {"script": {"owner": "o", "steps": [of("e", json!([]))]}},
+        "y": {},
+    });
+    let found = |path: &'static str, args: &'static str| {
+        let request = Generated::of(path, args, None);
+        let (answer, edits) = decided(&[("/", "p"), ("/y", "y")], &policies, &request);
+        let name = edits.if_location.map(|found| found.response_edits[0].value.as_str().to_owned());
+        (answer, name.unwrap_or_default())
+    };
+    for (path, args, answer, name) in [
+        ("/", "", "to /", ""),
+        ("/", "a=1", "to /", "a"),
+        ("/", "a=1&b=1", "to /", "b"),
+        ("/", "a=1&none=1", "to /", ""),
+        ("/", "a=1&c=1", "Respond(204)", "c"),
+        ("/", "a=1&e=1", "to /", "e"),
+        ("/", "c=1&e=1", "Respond(204)", "c"),
+        ("/", "a=1&d=1", "to /", "d"),
+        ("/x", "a=1&d=1", "to /y", ""),
+    ] {
+        assert_eq!(found(path, args), (answer.to_owned(), name.to_owned()), "{path} {args}");
+    }
+}
