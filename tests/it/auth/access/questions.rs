@@ -317,7 +317,7 @@ fn a_worker_keeps_answers_until_their_end() {
                 ensure!(fixture.auth.heard().len() == asked, "{token}");
                 forget_files()?;
             }
-            std::thread::sleep(Duration::from_secs(4));
+            std::thread::sleep(std::time::Duration::from_secs(4));
             ensure!(get_as(&fixture, "a.test", token)?.status == status);
             ensure!(fixture.auth.heard().len() == 1, "{token}: its time is over");
         }
