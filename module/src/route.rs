@@ -118,13 +118,11 @@ fn carry_out<'g>(
     if !request.set_route(kept) {
         return Answer::Respond(500);
     }
-    let mut is_unlogged = false;
-    if let Some(edits) = &mut decision.edits {
-        if !keep(request, edits) {
-            return Answer::Respond(500);
-        }
-        is_unlogged = request.if_location().is_some_and(|inner| inner.is_unlogged);
+    if decision.edits.as_mut().is_some_and(|edits| !keep(request, edits)) {
+        return Answer::Respond(500);
     }
+    let is_unlogged =
+        decision.edits.is_some() && request.if_location().is_some_and(|inner| inner.is_unlogged);
     let policies = request.policies();
     if !edit(request, policies, decision.edits.as_deref()) {
         return Answer::Respond(500);

@@ -4,3 +4,4 @@
 pub(super) mod age;
 pub(super) mod backend_ref;
 pub(super) mod policies;
+pub(super) mod well_known;

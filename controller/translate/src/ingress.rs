@@ -14,7 +14,8 @@ pub use unserved::{Restriction, UnservedPath};
 use crate::Options;
 use crate::annotation::{self, Annotations, HostSettings, IngressContext};
 use crate::claim::backend_ref::BackendRef;
-use crate::host::owner::{self, Sealed};
+use crate::claim::well_known::is_well_known;
+use crate::host::owner::Sealed;
 use crate::patterns::Compiler;
 use class::Choice;
 use oxigress_core::model::policy::Policies;
@@ -411,10 +412,9 @@ impl Claims {
         };
         let is_valid_regex =
             !is_refused && (is_regex || is_per_host && compiler.path(written).is_ok());
-        let is_well_known = owner::is_well_known(&pattern)
+        let is_well_known = is_well_known(&pattern)
             || is_valid_regex
-                && PathPattern::uncompiled(written)
-                    .is_ok_and(|as_regex| owner::is_well_known(&as_regex));
+                && PathPattern::uncompiled(written).is_ok_and(|as_regex| is_well_known(&as_regex));
         let path = written.into();
         Ok(Claim { pattern, path, backend_ref, is_valid_regex, is_refused, is_well_known })
     }

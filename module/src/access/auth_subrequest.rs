@@ -96,7 +96,11 @@ impl AuthSubrequest {
     fn keep_in_worker(&self, subrequest: &nginx::Request) {
         let upstream = subrequest.upstream().filter(|it| it.is_cacheable());
         let (Some(key), Some(_)) = (self.answer_key, upstream) else { return };
-        let Some(end) = subrequest.cache_valid_until() else { return };
+        let ends = subrequest.cache_date().zip(subrequest.cache_valid_until());
+        let Some((date, end)) = ends else { return };
+        // nginx reads the head that it has kept as if it came now: what that says of its time counts from when it came.
+        let (now, _) = nginx::wall_clock();
+        let end = end.min(date.saturating_add(end.saturating_sub(now)));
         let answer = KeptAnswer::new(self.status.get(), self.headers());
         if let (Some(answer), Some(request)) = (answer, Request::of(subrequest)) {
             request.worker().part::<KeptAnswers>().put(key, end, answer);

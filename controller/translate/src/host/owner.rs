@@ -11,12 +11,10 @@ use crate::annotation::{ClientTls, HostSettings, Hosts};
 use crate::claim::age::Age;
 use crate::host::alias::Alias;
 use crate::ingress::{Claim, Claims};
-use oxigress_core::model::{self, HostPattern, PathPattern, WELL_KNOWN};
-use oxigress_core::patterns::literal_prefix;
+use oxigress_core::model::HostPattern;
 use oxigress_objects::ingress::Tls;
 use oxigress_objects::verdict::Note;
 use oxigress_objects::{Key, Kind};
-use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock};
 
@@ -231,7 +229,7 @@ impl<'a> HostView<'a> {
         self.mode == HostOwnership::Shared || canary.key.namespace == main.key.namespace
     }
 
-    /// Whether an Ingress may have a path of the host: what lies below [`WELL_KNOWN`] is the owner's.
+    /// Whether an Ingress may have a path of the host: what lies below `/.well-known` is the owner's.
     pub fn may_have(&self, by: &Claims, claim: &Claim) -> bool {
         self.owner.has(by) || !claim.is_well_known
     }
@@ -281,27 +279,6 @@ impl<'a> HostView<'a> {
             ignored(host, &by.host_settings.0, &owner, &whose).into_iter().for_each(&mut say);
         }
         notes
-    }
-}
-
-/// Whether a path lies below [`WELL_KNOWN`], or is an expression whose plain beginning does or may lead there. Others, such
-/// as `/(.*)`, are served, and the router leaves what lies there to the owner.
-pub fn is_well_known(pattern: &PathPattern) -> bool {
-    let plain = plain_beginning(pattern);
-    let is_expression = matches!(pattern, PathPattern::Regex(_));
-    model::is_well_known(&plain)
-        || is_expression && plain.len() > 1 && WELL_KNOWN.as_bytes().starts_with(&plain)
-}
-
-/// Whether all that a path takes lies below [`WELL_KNOWN`].
-pub fn is_below_well_known(pattern: &PathPattern) -> bool {
-    model::is_well_known(&plain_beginning(pattern))
-}
-
-fn plain_beginning(pattern: &PathPattern) -> Cow<'_, [u8]> {
-    match pattern {
-        PathPattern::Exact(path) | PathPattern::Prefix(path) => path.as_bytes().into(),
-        PathPattern::Regex(text) => literal_prefix(text).into(),
     }
 }
 

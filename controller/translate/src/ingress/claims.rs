@@ -227,7 +227,8 @@ impl Claims {
     pub fn policies(&self, path: &str, settings: &Settings) -> Arc<Policies> {
         let all = &self.annotations.policies;
         let is_same = all.rewrite.as_ref().is_some_and(|rewrite| rewrite.target.as_str() == path);
-        if all.access.is_none() && !is_same {
+        let is_opened = all.access.is_some() && settings.defaults.is_open(path);
+        if !is_opened && !is_same {
             return all.clone();
         }
         let mut own = Policies::clone(all);

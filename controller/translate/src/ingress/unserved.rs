@@ -143,25 +143,27 @@ impl<'a> Restriction<'a> {
 
     /// Nobody has access to what has this one who has none to what has the other.
     pub fn covers(&self, other: &Restriction<'_>) -> bool {
-        if self.denied.is_some() || self == other {
-            return true;
-        }
-        other.denied.is_none()
-            && (other.script.is_none() || self.script == other.script)
-            && other.access.is_none_or(|other| self.access.is_some_and(|own| covers(own, other)))
+        self.denied.is_some()
+            || other.denied.is_none()
+                && (other.script.is_none() || self.script == other.script)
+                && other
+                    .access
+                    .is_none_or(|other| self.access.is_some_and(|own| covers(own, other)))
     }
 }
 
 /// Whether all that one list asks for is asked for by another one.
 fn covers(own: &Access, other: &Access) -> bool {
     let Access { allow, deny, basic, external, any } = other;
+    // Who has a password may come from where it is denied.
+    let has_other_way = *any && (basic.is_some() || external.is_some());
     // One of several is enough: more of them admit more.
     if own.any {
         return own == other;
     }
     let has = |is_asked: bool, is_same: bool| !is_asked || is_same;
     has(allow.is_some(), own.allow == *allow)
-        && has(!deny.is_empty() && !any, own.deny == *deny)
+        && has(!deny.is_empty() && !has_other_way, own.deny == *deny)
         && has(basic.is_some(), own.basic == *basic)
         && has(external.is_some(), own.external == *external)
 }

@@ -192,6 +192,12 @@ impl Request {
         self.cache().map(Cached::valid_until)
     }
 
+    /// When the answer that nginx's cache keeps came from a server, in seconds since 1970; 0: it is not kept. `None`: it is not
+    /// looked for in a cache.
+    pub fn cache_date(&self) -> Option<i64> {
+        self.cache().map(Cached::date)
+    }
+
     /// Another end.
     pub fn set_cache_valid_until(&self, seconds: i64) {
         self.cache().into_iter().for_each(|cache| cache.set_valid_until(seconds));
@@ -208,4 +214,6 @@ fields! { Cached {
     get valid_until: i64 = valid_sec;
     /// Another end.
     set set_valid_until: i64 = valid_sec;
+    /// When it came from a server, in seconds since 1970; 0: it is not known.
+    get date: i64 = date;
 }}

@@ -332,6 +332,39 @@ fn a_worker_keeps_answers_until_their_end() {
     });
 }
 
+/// What an answer says of its time counts from when the server gave it, also for a worker that finds it in nginx's cache later.
+#[test]
+fn an_answer_that_a_worker_finds_in_the_cache_grows_no_older() {
+    pass("auth-kept-age", |directory| {
+        let fixture = fixture(directory, |plan| {
+            plan.workers = 2;
+            plan.http_config =
+                "proxy_cache_path cache keys_zone=ingress_auth:1m use_temp_path=off;".into();
+        })?;
+        let cached =
+            json!({"cache": {"key": "$host", "valid": [{"statuses": [200], "seconds": 3}]}});
+        fixture.put(&[("a.test", json!({"external": external(cached)}))])?;
+        fixture.auth.set(say(200, "Cache-Control: max-age=3\r\n"));
+        ensure!(get_as(&fixture, "a.test", "")?.status == 200);
+        std::thread::sleep(std::time::Duration::from_secs(2));
+        let mut asked = std::time::Instant::now() - std::time::Duration::from_secs(2);
+        fixture.auth.heard();
+        for _ in 0..20 {
+            ensure!(get_as(&fixture, "a.test", "")?.status == 200);
+            if !fixture.auth.heard().is_empty() {
+                // The machine was busy.
+                asked = std::time::Instant::now();
+            }
+        }
+        fixture.auth.set(say(403, ""));
+        std::thread::sleep(std::time::Duration::from_secs(4).saturating_sub(asked.elapsed()));
+        for _ in 0..20 {
+            ensure!(get_as(&fixture, "a.test", "")?.status == 403);
+        }
+        fixture.site.nginx.check_error_log()
+    });
+}
+
 fn get_as(fixture: &Fixture, host: &str, token: &str) -> Result<Response> {
     fixture.send(&Request::get(host, "/").header("Authorization", token))
 }

@@ -5,7 +5,8 @@
 
 use super::headers;
 use super::names::{Names, OF_AUTH};
-use super::script::{self, At};
+use super::script;
+use super::values::At;
 use super::values::{Left, Not, Result, impossible};
 use crate::patterns::Compiler;
 use oxigress_core::model::policy::{ExternalAuth, Script};

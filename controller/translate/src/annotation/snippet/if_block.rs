@@ -5,7 +5,7 @@
 
 use super::headers;
 use super::names::Names;
-use super::script::At;
+use super::values::At;
 use super::values::{Not, Result, impossible, size};
 use oxigress_core::http::header::is_reserved;
 use oxigress_core::model::policy::Policies;

@@ -6,7 +6,7 @@
 
 use super::if_block::IfBlock;
 use super::names::Names;
-use super::values::{Left, Loss, Not, Result, impossible};
+use super::values::{At, Left, Loss, Not, Result, impossible};
 use crate::patterns::Compiler;
 use crate::patterns::snippets::within_parentheses;
 use oxigress_core::model::policy::Template;
@@ -15,20 +15,6 @@ use oxigress_core::model::policy::script::{
 };
 use oxigress_core::text::template::is_allowed;
 use oxigress_settings::grammar::directives::{self, Directive};
-
-/// What a text says something about.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum At {
-    /// One location.
-    Location {
-        /// The Ingress has a rewrite-target, whose pattern would have to match the new path.
-        has_rewrite: bool,
-    },
-    /// Locations of others, whose own steps come first.
-    EveryLocation,
-    /// A server, or an auth subrequest.
-    Elsewhere,
-}
 
 /// How a text's steps are read.
 struct Place<'p> {

@@ -5,8 +5,9 @@
 //! Source:  nginx's merging of locations; what ingress-nginx's template sets in each location has no effect in the server.
 
 use super::names::Names;
-use super::script::{self, At};
+use super::script;
 use super::speaker::Speaker;
+use super::values::At;
 use super::values::{Left, Loss, Not, Result, impossible};
 use super::{found, headers, location, say_to};
 use crate::claim::policies::id_of;

@@ -5,9 +5,10 @@
 //! Errors:  what cannot be carried out and may keep somebody out closes every location.
 
 use super::names::Names;
-use super::script::{self, At};
+use super::script;
 use super::server::{self, Author, MOST_INHERITED_BYTES, ServerSnippet};
 use super::speaker::{OfKey, Speaker};
+use super::values::At;
 use super::values::{Left, Loss};
 use super::{auth, headers, levels, location, name_each, say_to};
 use crate::claim::policies::id_of;

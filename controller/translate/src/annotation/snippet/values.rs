@@ -5,6 +5,20 @@
 use crate::annotation::proxying;
 use oxigress_settings::grammar::directives::Directive;
 
+/// What a text says something about.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum At {
+    /// One location.
+    Location {
+        /// The Ingress has a rewrite-target, whose pattern would have to match the new path.
+        has_rewrite: bool,
+    },
+    /// Locations of others, whose own steps come first.
+    EveryLocation,
+    /// A server, or an auth subrequest.
+    Elsewhere,
+}
+
 /// A directive that is not carried out.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Left<'d> {

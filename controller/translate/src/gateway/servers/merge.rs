@@ -7,10 +7,11 @@ use super::rank::{self, Age, Ranked};
 use super::served::Candidate;
 use crate::Options;
 use crate::claim::age;
+use crate::claim::well_known::is_well_known;
 use crate::gateway::listeners::state::seen_port;
 use crate::gateway::{Beside, HostOwner, PlaceOwner};
 use crate::host::guests::Shares;
-use crate::host::owner::{self, HostOwnership};
+use crate::host::owner::HostOwnership;
 use oxigress_core::model::{
     HostPattern, ListenerHost, MAX_RULES, PathPattern, Policy, Rule, Selection, Server,
 };
@@ -160,7 +161,7 @@ impl Sides {
             |namespace: &str| owner.as_ref().is_none_or(|owner| owner.certifies(place, namespace));
         let solvers = ranked.values().flatten().filter(|(age, served)| {
             let mut all = served.candidates.iter();
-            all.all(|one| owner::is_well_known(&one.path)) && certifies(&age.1.namespace)
+            all.all(|one| is_well_known(&one.path)) && certifies(&age.1.namespace)
         });
         let solvers = solvers.map(|(age, _)| age.clone()).collect();
         let by_name = owner.as_ref().filter(|owner| owner.is_by_name);
@@ -407,7 +408,7 @@ fn refused(
         ));
     }
     let whose = format!("namespace {namespace} owns the host by an older {kind}");
-    let is_challenge = owner::is_well_known(path);
+    let is_challenge = is_well_known(path);
     // Whoever has the listener shows its certificates, and obtains them.
     if is_challenge && *listener == Some(guest) {
         return None;

@@ -1,14 +1,16 @@
 //! What would answer requests for a path that is restricted and not served.
 
 use super::Merge;
-use crate::host::owner::is_below_well_known;
+use crate::claim::well_known::is_below_well_known;
 use crate::ingress::{Claim, Claims, Restriction, UnservedPath};
+use oxigress_core::model::policy::Policies;
 use oxigress_core::model::{HostPattern, PathPattern};
 use oxigress_core::patterns::literal_prefix;
 use oxigress_objects::verdict::Note;
 use oxigress_objects::{Key, Kind, ObjectRef};
 use std::collections::BTreeMap;
 use std::ops::Bound;
+use std::sync::Arc;
 
 /// Most paths of a namespace that are looked at one by one, for each alias of a host.
 const MOST: usize = 256;
@@ -97,6 +99,17 @@ impl<'a> Exposed<'a> {
     }
 }
 
+/// The places of the groups whose restrictions others do not have.
+fn open_to(groups: &Groups<'_>, policies: &Policies) -> Vec<usize> {
+    let own = Restriction::of(policies);
+    let is_safe = |of: &Option<Restriction<'_>>| match of {
+        Some(of) => own.covers(of),
+        None => policies.denied.is_some(),
+    };
+    let open = groups.iter().enumerate().filter(|(_, (of, _))| !is_safe(of));
+    open.map(|(place, _)| place).collect()
+}
+
 /// The first of some texts that begins with a text.
 fn first_from<'m, V>(texts: &'m BTreeMap<String, V>, text: &str) -> Option<(&'m String, &'m V)> {
     let mut from_here = texts.range::<str, _>((Bound::Included(text), Bound::Unbounded));
@@ -113,7 +126,7 @@ fn beginning_of<'m, V>(texts: &'m BTreeMap<String, V>, text: &str) -> Option<(&'
 impl<'a> Merge<'a> {
     /// Notes a claim that is not served, or only as far as its first letters go.
     pub(super) fn note_lost(&mut self, by: &'a Claims, claim: &'a Claim) {
-        if !self.restricts(by) {
+        if self.crowded.contains(&by.key) || !self.restricts(by) {
             return;
         }
         let lost = self.unclosed.entry(by.key.namespace.as_str()).or_default();
@@ -135,22 +148,20 @@ impl<'a> Merge<'a> {
     pub(super) fn close_exposed(&mut self, source: &HostPattern) {
         let all = self.exposed(source);
         let mut told: BTreeMap<&Key, &Claims> = BTreeMap::new();
+        let mut opened = BTreeMap::new();
         for (pattern, winner) in self.winners.iter_mut().filter(|_| !all.is_empty()) {
             let Some(groups) = all.get(winner.by.key.namespace.as_str()) else { continue };
             // Who answers challenges keeps nobody's certificates back.
             if winner.closer.is_some() || winner.by.is_closed() || is_below_well_known(pattern) {
                 continue;
             }
-            let cause = {
-                let own = Restriction::of(&winner.policies);
-                let is_safe = |of: &Option<Restriction<'_>>| match of {
-                    Some(of) => own.covers(of),
-                    None => winner.policies.denied.is_some(),
-                };
-                let open = groups.iter().filter(|(of, _)| !is_safe(of));
-                open.filter_map(|(_, exposed)| exposed.below(pattern)).next()
+            // Many paths have the same policies, whose lists may be long.
+            let key = (&*winner.by.key.namespace, Arc::as_ptr(&winner.policies));
+            let open = opened.entry(key).or_insert_with(|| open_to(groups, &winner.policies));
+            let mut open = open.iter().filter_map(|place| groups.get(*place));
+            let Some(cause) = open.find_map(|(_, exposed)| exposed.below(pattern)) else {
+                continue;
             };
-            let Some(cause) = cause else { continue };
             winner.closer = Some(cause);
             told.entry(&winner.by.key).or_insert(cause);
         }

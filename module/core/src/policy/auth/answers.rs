@@ -11,6 +11,8 @@ use std::rc::Rc;
 const MAX_ANSWERS: usize = 10_000;
 /// Most bytes of headers in all of them.
 const MAX_BYTES: usize = 4 * 1024 * 1024;
+/// What a header takes beside its text.
+const HEADER_BYTES: usize = 64;
 /// Most bytes of headers in one of them.
 const MAX_ANSWER_BYTES: usize = 4 * 1024;
 
@@ -33,7 +35,7 @@ impl KeptAnswer {
     ) -> Option<Self> {
         let (mut all, mut bytes) = (Vec::new(), 0);
         for (name, value) in headers {
-            bytes += name.len() + value.len();
+            bytes += name.len() + value.len() + HEADER_BYTES;
             if bytes > MAX_ANSWER_BYTES || name.eq_ignore_ascii_case(b"vary") {
                 return None;
             }
@@ -88,24 +90,26 @@ mod tests {
     use super::*;
 
     fn answer(status: u16, bytes: usize) -> KeptAnswer {
-        let value = vec![b'x'; bytes];
+        let value = vec![b'x'; bytes - HEADER_BYTES];
         KeptAnswer::new(status, [(&b""[..], &value[..])].into_iter()).expect("it is small")
     }
 
     #[test]
     fn an_answer_is_kept_until_its_end_and_replaced_by_the_next() {
         let mut answers = Answers::default();
-        answers.put(1, 100, answer(200, 5));
+        answers.put(1, 100, answer(200, 65));
         assert_eq!(answers.get(1, 99).map(|it| it.status()), Some(200));
         assert_eq!(answers.get(1, 100), None);
         assert_eq!(answers.get(2, 0), None);
-        answers.put(1, 200, answer(401, 7));
+        answers.put(1, 200, answer(401, 67));
         assert_eq!(answers.get(1, 100).map(|it| it.status()), Some(401));
-        assert_eq!((answers.order.len(), answers.bytes), (1, 7));
+        assert_eq!((answers.order.len(), answers.bytes), (1, 67));
     }
 
     #[test]
     fn what_is_large_or_varies_is_not_kept() {
+        let many = std::iter::repeat_n((&b"a"[..], &b""[..]), MAX_ANSWER_BYTES / HEADER_BYTES);
+        assert_eq!(KeptAnswer::new(200, many), None);
         let large = vec![b'x'; MAX_ANSWER_BYTES];
         for headers in [[(&b"a"[..], &large[..])], [(b"Vary", b"Cookie")]] {
             assert_eq!(KeptAnswer::new(200, headers.into_iter()), None);
@@ -116,7 +120,7 @@ mod tests {
 
     #[test]
     fn many_answers_take_so_much_memory_and_no_more() {
-        for bytes in [0, MAX_ANSWER_BYTES] {
+        for bytes in [HEADER_BYTES, MAX_ANSWER_BYTES] {
             let mut answers = Answers::default();
             for key in 0..2 * MAX_ANSWERS as u128 {
                 answers.put(key, 1, answer(200, bytes));
