@@ -207,6 +207,20 @@ pub fn expires(words: &[&str], policies: &mut Policies) -> Result {
 const EXPIRES: &str = "Expires";
 const CACHE_CONTROL: &str = "Cache-Control";
 
+/// Reads a directive about headers that a location and an `if` within it may have; `None`: it is another one.
+pub fn wherever(name: &str, words: &[&str], policies: &mut Policies) -> Option<Result> {
+    Some(match (name, words) {
+        ("add_header", [name, value]) => add(name, value, false, policies),
+        ("add_header", [name, value, "always"]) => add(name, value, true, policies),
+        ("expires", words) => expires(words, policies),
+        ("more_set_input_headers", words) => input(true, words, policies),
+        ("more_clear_input_headers", words) => input(false, words, policies),
+        ("more_set_headers", words) => more(true, words, policies),
+        ("more_clear_headers", words) => more(false, words, policies),
+        _ => return None,
+    })
+}
+
 /// Takes over an `add_header` directive.
 pub fn add(name: &str, value: &str, always: bool, policies: &mut Policies) -> Result {
     free(name)?;

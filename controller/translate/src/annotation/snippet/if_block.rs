@@ -49,19 +49,16 @@ impl<'n> IfBlock<'n> {
     }
 
     fn one(&mut self, name: &str, words: &[&str]) -> Result {
-        let policies = &mut self.headers;
+        // A browser's preflight is often answered so.
+        if let ("add_header", [name, ..]) = (name, words)
+            && is_reserved(name.as_bytes())
+        {
+            return Err(Not::Needed("the gateway says itself how an answer is framed"));
+        }
+        if let Some(read) = headers::wherever(name, words, &mut self.headers) {
+            return read;
+        }
         match (name, words) {
-            // A browser's preflight is often answered so.
-            ("add_header", [name, ..]) if is_reserved(name.as_bytes()) => {
-                Err(Not::Needed("the gateway says itself how an answer is framed"))
-            }
-            ("add_header", [name, value]) => headers::add(name, value, false, policies),
-            ("add_header", [name, value, "always"]) => headers::add(name, value, true, policies),
-            ("expires", words) => headers::expires(words, policies),
-            ("more_set_input_headers", words) => headers::input(true, words, policies),
-            ("more_clear_input_headers", words) => headers::input(false, words, policies),
-            ("more_set_headers", words) => headers::more(true, words, policies),
-            ("more_clear_headers", words) => headers::more(false, words, policies),
             ("access_log", ["off"]) => {
                 self.found.is_unlogged = true;
                 Ok(())

@@ -102,19 +102,15 @@ fn is_set_for_grpc(directives: &[Directive], words: &[&str]) -> bool {
 }
 
 fn one(name: &str, words: &[&str], policies: &mut Policies) -> Result {
+    if let Some(read) = headers::wherever(name, words, policies) {
+        return read;
+    }
     match (name, words) {
         ("proxy_set_header" | "grpc_set_header", [name, value]) => {
             headers::request(name, value, policies)
         }
-        ("add_header", [name, value]) => headers::add(name, value, false, policies),
-        ("add_header", [name, value, "always"]) => headers::add(name, value, true, policies),
         ("proxy_hide_header", [name]) => headers::hide(name, policies),
         ("proxy_pass_header", [name]) => headers::pass(name),
-        ("expires", words) => headers::expires(words, policies),
-        ("more_set_input_headers", words) => headers::input(true, words, policies),
-        ("more_clear_input_headers", words) => headers::input(false, words, policies),
-        ("more_set_headers", words) => headers::more(true, words, policies),
-        ("more_clear_headers", words) => headers::more(false, words, policies),
         ("access_log", ["off"]) => {
             policies.is_unlogged = true;
             Ok(())
