@@ -20,7 +20,7 @@ use oxigress_core::http::header;
 use oxigress_core::own_server::OwnServer;
 use oxigress_core::policy::access::Answer;
 use oxigress_core::policy::auth;
-use oxigress_core::policy::auth::answers::KeptAnswer;
+use oxigress_core::policy::auth::answers::{AnswerKey, KeptAnswer};
 use oxigress_core::telemetry::span::CallKind;
 use oxigress_core::text::hex;
 use std::borrow::Cow;
@@ -41,7 +41,7 @@ pub struct AuthSubrequest {
     /// Empty: the answer is not kept.
     cache_key: Vec<u8>,
     /// Of the worker's own answers; `None`: it is not kept there either.
-    answer_key: Option<u128>,
+    answer_key: Option<AnswerKey>,
     /// Of the server.
     host: Vec<u8>,
     /// Of the steps before it, for its headers.

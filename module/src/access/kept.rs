@@ -1,6 +1,6 @@
 //! Answers of auth servers that the worker has, before nginx's cache is asked: that reads a file for each.
 
-use oxigress_core::policy::auth::answers::{Answers, KeptAnswer};
+use oxigress_core::policy::auth::answers::{AnswerKey, Answers, KeptAnswer};
 use siphasher::sip128::{Hasher128, SipHasher13};
 use std::cell::RefCell;
 use std::hash::Hasher;
@@ -27,20 +27,21 @@ impl KeptAnswers {
     }
 
     /// The name of what tells an answer apart: a keyed hash.
-    pub fn key(&self, tells_apart: &[u8]) -> u128 {
+    pub fn key(&self, tells_apart: &[u8]) -> AnswerKey {
         let mut hasher = SipHasher13::new_with_keys(self.key[0], self.key[1]);
         hasher.write(tells_apart);
-        hasher.finish128().as_u128()
+        let hash = hasher.finish128();
+        [hash.h1, hash.h2]
     }
 
     /// The answer, if there is one now.
-    pub fn get(&self, key: u128) -> Option<Rc<KeptAnswer>> {
+    pub fn get(&self, key: AnswerKey) -> Option<Rc<KeptAnswer>> {
         let (now, _) = nginx::wall_clock();
         self.answers.try_borrow().ok()?.get(key, now)
     }
 
     /// Keeps an answer until `end`, in seconds since 1970.
-    pub fn put(&self, key: u128, end: i64, answer: KeptAnswer) {
+    pub fn put(&self, key: AnswerKey, end: i64, answer: KeptAnswer) {
         let (now, _) = nginx::wall_clock();
         if let Ok(mut answers) = self.answers.try_borrow_mut()
             && now < end

@@ -19,6 +19,9 @@ const MAX_ANSWER_BYTES: usize = 4 * 1024;
 /// The name and the value of a header.
 type Header = (Box<[u8]>, Box<[u8]>);
 
+/// What tells an answer apart: a keyed hash of 16 bytes.
+pub type AnswerKey = [u64; 2];
+
 /// What an auth server has answered.
 #[derive(Debug, PartialEq, Eq)]
 pub struct KeptAnswer {
@@ -58,20 +61,20 @@ impl KeptAnswer {
 /// The answers that are kept.
 #[derive(Debug, Default)]
 pub struct Answers {
-    by_key: HashMap<u128, (i64, Rc<KeptAnswer>)>,
+    by_key: HashMap<AnswerKey, (i64, Rc<KeptAnswer>)>,
     /// Each key once, the oldest first.
-    order: VecDeque<u128>,
+    order: VecDeque<AnswerKey>,
     bytes: usize,
 }
 
 impl Answers {
     /// The answer that is kept under a key, before its end.
-    pub fn get(&self, key: u128, now: i64) -> Option<Rc<KeptAnswer>> {
+    pub fn get(&self, key: AnswerKey, now: i64) -> Option<Rc<KeptAnswer>> {
         self.by_key.get(&key).filter(|(end, _)| now < *end).map(|(_, answer)| answer.clone())
     }
 
     /// Keeps an answer until `end`, in place of one that the key had.
-    pub fn put(&mut self, key: u128, end: i64, answer: KeptAnswer) {
+    pub fn put(&mut self, key: AnswerKey, end: i64, answer: KeptAnswer) {
         self.bytes += answer.bytes;
         match self.by_key.insert(key, (end, Rc::new(answer))) {
             Some((_, old)) => self.bytes -= old.bytes,
@@ -97,12 +100,12 @@ mod tests {
     #[test]
     fn an_answer_is_kept_until_its_end_and_replaced_by_the_next() {
         let mut answers = Answers::default();
-        answers.put(1, 100, answer(200, 65));
-        assert_eq!(answers.get(1, 99).map(|it| it.status()), Some(200));
-        assert_eq!(answers.get(1, 100), None);
-        assert_eq!(answers.get(2, 0), None);
-        answers.put(1, 200, answer(401, 67));
-        assert_eq!(answers.get(1, 100).map(|it| it.status()), Some(401));
+        answers.put([1, 0], 100, answer(200, 65));
+        assert_eq!(answers.get([1, 0], 99).map(|it| it.status()), Some(200));
+        assert_eq!(answers.get([1, 0], 100), None);
+        assert_eq!(answers.get([2, 0], 0), None);
+        answers.put([1, 0], 200, answer(401, 67));
+        assert_eq!(answers.get([1, 0], 100).map(|it| it.status()), Some(401));
         assert_eq!((answers.order.len(), answers.bytes), (1, 67));
     }
 
@@ -122,14 +125,14 @@ mod tests {
     fn many_answers_take_so_much_memory_and_no_more() {
         for bytes in [HEADER_BYTES, MAX_ANSWER_BYTES] {
             let mut answers = Answers::default();
-            for key in 0..2 * MAX_ANSWERS as u128 {
-                answers.put(key, 1, answer(200, bytes));
+            for key in 0..2 * MAX_ANSWERS as u64 {
+                answers.put([0, key], 1, answer(200, bytes));
             }
             let most = MAX_ANSWERS.min(MAX_BYTES.checked_div(bytes).unwrap_or(usize::MAX));
             assert_eq!((answers.order.len(), answers.by_key.len()), (most, most));
             assert_eq!(answers.bytes, most * bytes);
-            assert!(answers.get(2 * MAX_ANSWERS as u128 - 1, 0).is_some(), "the newest stays");
-            assert_eq!(answers.get(0, 0), None);
+            assert!(answers.get([0, 2 * MAX_ANSWERS as u64 - 1], 0).is_some(), "the newest stays");
+            assert_eq!(answers.get([0, 0], 0), None);
         }
     }
 }
