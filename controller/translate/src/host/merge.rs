@@ -275,6 +275,9 @@ impl<'a> Merge<'a> {
         if let Some(older) = self.default_root().filter(|_| pattern == root())
             && !self.view.may_replace(older, by)
         {
+            if is_owner && !self.view.owner.has(older) {
+                self.lost_root.get_or_insert((by, claim));
+            }
             let message = format!(
                 "{place} is spec.defaultBackend of Ingress {}, which is older and of another namespace: use another \
                  path",
