@@ -275,9 +275,7 @@ impl<'a> Merge<'a> {
         if let Some(older) = self.default_root().filter(|_| pattern == root())
             && !self.view.may_replace(older, by)
         {
-            if is_owner && !self.view.owner.has(older) {
-                self.lost_root.get_or_insert((by, claim));
-            }
+            self.note_root((by, claim), older);
             let message = format!(
                 "{place} is spec.defaultBackend of Ingress {}, which is older and of another namespace: use another \
                  path",
@@ -297,10 +295,7 @@ impl<'a> Merge<'a> {
 
     /// Says that another claim, of `winner`, has the place already.
     fn lose(&mut self, by: &'a Claims, claim: &'a Claim, place: &str, winner: &'a Claims) {
-        let is_root = claim.pattern == root() && self.view.owner.has(by);
-        if is_root && !self.view.owner.has(winner) {
-            self.lost_root.get_or_insert((by, claim));
-        }
+        self.note_root((by, claim), winner);
         let message = match winner.key == by.key {
             true => format!("{place} is defined twice; the first one is served: remove the other"),
             false => format!(
@@ -309,6 +304,14 @@ impl<'a> Merge<'a> {
             ),
         };
         self.say(by, Note::rejected(message));
+    }
+
+    /// Remembers the owner's claim of the root where another namespace's Ingress keeps the root from it.
+    fn note_root(&mut self, (by, claim): (&'a Claims, &'a Claim), other: &Claims) {
+        let owner = &self.view.owner;
+        if claim.pattern == root() && owner.has(by) && !owner.has(other) {
+            self.lost_root.get_or_insert((by, claim));
+        }
     }
 
     /// Whether the host has no place for one more path of the owner, or of another namespace.

@@ -78,16 +78,15 @@ impl Translator {
         };
         let routes = changed.gateway_api.iter().filter(|id| id.kind.is_route());
         let routes = routes.filter(|id| self.is_used(world, id) && !self.is_operators(id));
-        let routes: Vec<_> = routes.collect();
-        let namespaces = |id: &&ObjectRef| id.key.namespace.clone();
-        let mut payers: BTreeSet<Name> =
-            routes.iter().copied().filter(|id| names(id)).map(|id| namespaces(&id)).collect();
+        let (named, others): (Vec<_>, Vec<_>) = routes.partition(|id| names(id));
+        let namespace = |id: &ObjectRef| id.key.namespace.clone();
+        let mut payers: BTreeSet<Name> = named.into_iter().map(namespace).collect();
         payers.extend(self.claimed_by.get(host).into_iter().flatten().cloned());
         // An alias came or went, or a route has its names from a listener.
         if payers.is_empty() {
             let edited = changed.ingresses.iter().filter(|key| world.ingresses.contains_key(*key));
             payers.extend(edited.map(|key| key.namespace.clone()));
-            payers.extend(routes.iter().map(namespaces));
+            payers.extend(others.into_iter().map(namespace));
         }
         self.charge_build_to(world, payers);
     }

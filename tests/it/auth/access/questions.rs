@@ -235,14 +235,19 @@ fn nobody_gets_to_the_location_of_questions() {
     });
 }
 
+/// A fixture of so many workers with nginx's cache for answers of auth servers.
+fn with_cache(directory: &Directory, workers: usize) -> Result<Fixture> {
+    fixture(directory, |plan| {
+        plan.workers = workers;
+        plan.http_config =
+            "proxy_cache_path cache keys_zone=ingress_auth:1m use_temp_path=off;".into();
+    })
+}
+
 #[test]
 fn answers_are_kept_for_one_policy_and_asked_for_once() {
     pass("auth-cache", |directory| {
-        let fixture = fixture(directory, |plan| {
-            plan.workers = 2;
-            plan.http_config =
-                "proxy_cache_path cache keys_zone=ingress_auth:1m use_temp_path=off;".into();
-        })?;
+        let fixture = with_cache(directory, 2)?;
         let cached = |key: &str, valid: Value| json!({"external": external(json!({"cache": {"key": key, "valid": valid}, "response_headers": ["X-User"]}))});
         let long = json!([{"statuses": [200, 401], "seconds": 600}]);
         fixture.put(&[
@@ -290,10 +295,7 @@ fn answers_are_kept_for_one_policy_and_asked_for_once() {
 fn a_worker_keeps_answers_until_their_end() {
     pass("auth-kept", |directory| {
         let cache = directory.join("cache");
-        let fixture = fixture(directory, |plan| {
-            plan.http_config =
-                "proxy_cache_path cache keys_zone=ingress_auth:1m use_temp_path=off;".into();
-        })?;
+        let fixture = with_cache(directory, 1)?;
         let valid = json!([{"statuses": [200, 401], "seconds": 3}]);
         let cached = json!({"cache": {"key": "$http_authorization", "valid": valid}, "response_headers": ["X-User"]});
         fixture.put(&[("a.test", json!({"external": external(cached)}))])?;
@@ -336,11 +338,7 @@ fn a_worker_keeps_answers_until_their_end() {
 #[test]
 fn an_answer_that_a_worker_finds_in_the_cache_grows_no_older() {
     pass("auth-kept-age", |directory| {
-        let fixture = fixture(directory, |plan| {
-            plan.workers = 2;
-            plan.http_config =
-                "proxy_cache_path cache keys_zone=ingress_auth:1m use_temp_path=off;".into();
-        })?;
+        let fixture = with_cache(directory, 2)?;
         let cached =
             json!({"cache": {"key": "$host", "valid": [{"statuses": [200], "seconds": 3}]}});
         fixture.put(&[("a.test", json!({"external": external(cached)}))])?;

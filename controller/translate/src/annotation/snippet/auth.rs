@@ -6,8 +6,7 @@
 use super::headers;
 use super::names::{Names, OF_AUTH};
 use super::script;
-use super::values::At;
-use super::values::{Left, Not, Result, impossible};
+use super::values::{At, Left, Not, Result, impossible};
 use crate::patterns::Compiler;
 use oxigress_core::model::policy::{ExternalAuth, Script};
 use oxigress_settings::grammar::directives::Directive;

@@ -5,8 +5,7 @@
 
 use super::headers;
 use super::names::Names;
-use super::values::At;
-use super::values::{Not, Result, impossible, size};
+use super::values::{At, Not, Result, impossible, size};
 use oxigress_core::http::header::is_reserved;
 use oxigress_core::model::policy::Policies;
 use oxigress_core::model::policy::script::{IfLocation, SharedIfLocation};

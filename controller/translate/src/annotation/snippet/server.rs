@@ -7,8 +7,7 @@
 use super::names::Names;
 use super::script;
 use super::speaker::Speaker;
-use super::values::At;
-use super::values::{Left, Loss, Not, Result, impossible};
+use super::values::{At, Left, Loss, Not, Result, impossible};
 use super::{found, headers, location, say_to};
 use crate::claim::policies::id_of;
 use crate::patterns::Compiler;

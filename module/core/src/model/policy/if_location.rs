@@ -40,11 +40,11 @@ impl IfLocation {
         outer: &'e [ResponseEdit],
     ) -> impl Iterator<Item = &'e ResponseEdit> {
         let has_expires = self.response_edits.iter().any(ResponseEdit::is_of_expires);
-        let adds = self.response_edits.iter().any(|edit| edit.rank() == ADDS);
+        let adds = self.response_edits.iter().any(|edit| edit.rank() == ResponseEdit::ADDS);
         let is_replaced = move |edit: &ResponseEdit| {
-            has_expires && edit.is_of_expires() || adds && edit.rank() == ADDS
+            has_expires && edit.is_of_expires() || adds && edit.rank() == ResponseEdit::ADDS
         };
-        (0..=ADDS).flat_map(move |rank| {
+        (0..=ResponseEdit::ADDS).flat_map(move |rank| {
             let is_one = move |edit: &&ResponseEdit| edit.rank() == rank;
             let inherited = outer.iter().filter(move |edit| !is_replaced(edit));
             inherited.filter(is_one).chain(self.response_edits.iter().filter(is_one))
@@ -62,9 +62,6 @@ impl IfLocation {
         inputs.chain(self.response_edits.iter().map(|ResponseEdit { value, .. }| value))
     }
 }
-
-/// [`ResponseEdit::rank`] of `add_header`.
-const ADDS: u8 = 3;
 
 /// A location that a request holds longer than the policies that name it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -44,6 +44,8 @@ pub enum EditAction {
 }
 
 impl ResponseEdit {
+    /// [`ResponseEdit::rank`] of `add_header`, the last.
+    pub(super) const ADDS: u8 = 3;
     /// The statuses of nginx's `add_header` without `always`.
     pub const GOOD: [u16; 10] = [200, 201, 204, 206, 301, 302, 303, 304, 307, 308];
 
@@ -70,7 +72,7 @@ impl ResponseEdit {
             EditAction::Hide => 0,
             EditAction::Set | EditAction::Date if self.is_late() => 2,
             EditAction::Set | EditAction::Date | EditAction::Remove => 1,
-            EditAction::Add => 3,
+            EditAction::Add => Self::ADDS,
         }
     }
 
