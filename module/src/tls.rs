@@ -10,7 +10,7 @@ pub mod upstream;
 use crate::worker;
 use nginx::EventLoop;
 use nginx::ssl::authorities::Authorities;
-use nginx::ssl::handshake::{ClientHello, Handshakes, ServerName};
+use nginx::ssl::handshake::{Beginning, ClientHello, Handshakes, ServerName};
 
 /// The handshakes of servers with `ingress_router`.
 pub struct Clients;
@@ -18,9 +18,9 @@ pub struct Clients;
 impl Handshakes for Clients {
     type Verifier = Authorities;
 
-    fn begin(here: EventLoop, hello: &ClientHello<'_>) -> bool {
+    fn begin(here: EventLoop, hello: &ClientHello<'_>) -> Beginning {
         let worker = worker::current(here);
-        worker.is_none_or(|worker| client_certificate::begin(worker, hello))
+        worker.map_or(Beginning::GoesOn, |worker| client_certificate::begin(worker, hello))
     }
 
     fn certificate(here: EventLoop, handshake: &ServerName<'_>) -> bool {
@@ -35,8 +35,8 @@ pub struct Sessions;
 impl Handshakes for Sessions {
     type Verifier = Authorities;
 
-    fn begin(_: EventLoop, hello: &ClientHello<'_>) -> bool {
-        handshake::begin_without_policy(hello)
+    fn begin(_: EventLoop, hello: &ClientHello<'_>) -> Beginning {
+        handshake::begin_without_policy(hello).into()
     }
 
     fn certificate(here: EventLoop, handshake: &ServerName<'_>) -> bool {

@@ -39,6 +39,8 @@ pub struct Settings {
     pub tracing: TracingSettings,
     /// The keys hsts*.
     pub hsts: tls::Hsts,
+    /// The key ssl-reject-handshake.
+    pub rejects_unknown_names: bool,
     /// The key block-user-agents.
     pub blocked_user_agents: Vec<HeaderPattern>,
     /// The key block-referers.
@@ -69,6 +71,7 @@ impl Default for Settings {
             snippets: Snippets::default(),
             tracing: TracingSettings::default(),
             hsts: tls::Hsts::default(),
+            rejects_unknown_names: false,
             blocked_user_agents: Vec::new(),
             blocked_referers: Vec::new(),
             static_config: StaticConfig::default(),
@@ -132,6 +135,7 @@ impl Settings {
             hsts: hsts.and_then(|value| HeaderValue::parse(value).ok()),
             blocked_user_agents: self.blocked_user_agents.clone(),
             blocked_referers: self.blocked_referers.clone(),
+            rejects_unknown_names: self.rejects_unknown_names,
             ..oxigress_core::model::Settings::default()
         }
     }

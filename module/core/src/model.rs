@@ -62,6 +62,9 @@ pub struct Settings {
     /// Requests with one of these `Referer`s are answered with 403.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub blocked_referers: Vec<HeaderPattern>,
+    /// Handshakes for a server name of no host are refused, and so are those without one unless a certificate is there for them.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub rejects_unknown_names: bool,
     /// Ports of nginx on which only [`Snapshot::listener_servers`] are served, and no other server.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub listener_ports: BTreeSet<u16>,
@@ -78,6 +81,7 @@ impl Default for Settings {
             hsts: None,
             blocked_user_agents: Vec::new(),
             blocked_referers: Vec::new(),
+            rejects_unknown_names: false,
             listener_ports: BTreeSet::new(),
             listener_addresses: BTreeSet::new(),
         }

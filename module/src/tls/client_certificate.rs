@@ -13,11 +13,11 @@ use crate::tls::handshake::{Handshake, begin_without_policy};
 use crate::worker::Worker;
 use crate::zone::records::GuardedRecords;
 use nginx::Connection;
-use nginx::ssl::handshake::ClientHello;
+use nginx::ssl::handshake::{Beginning, ClientHello};
 use oxigress_core::cache::Cache;
 use oxigress_core::decision::{CompiledHostPolicy, Unusable};
 use oxigress_core::model::policy::TlsPolicy;
-use oxigress_core::record::{Kind, decode_tls, has_all, listener_policy};
+use oxigress_core::record::{Kind, SettingsView, decode_tls, has_all, listener_policy};
 use oxigress_core::router::{Arrival, ServerMatch, tls};
 use oxigress_store::{Guard, Record};
 use std::borrow::Cow;
@@ -119,11 +119,16 @@ fn compiled(
     made.filter(|policy| is_whole(&policy.source)).cloned().ok_or(Unusable)
 }
 
-/// A handshake begins: asks the client for what the policy of its server name says. `false` ends the handshake.
-pub fn begin(worker: &Worker, hello: &ClientHello<'_>) -> bool {
+/// A handshake begins: asks the client for what the policy of its server name says.
+pub fn begin(worker: &Worker, hello: &ClientHello<'_>) -> Beginning {
     let guard = worker.reader().read();
     let name = hello.server_name_extension().and_then(tls::server_name);
-    match policy_at(worker, &guard, hello.connection(), name) {
+    if SettingsView::of(&GuardedRecords(&guard)).rejects_unknown_names()
+        && !is_of_ours(&guard, hello.connection(), name)
+    {
+        return Beginning::EndsAsUnrecognized;
+    }
+    let goes_on = match policy_at(worker, &guard, hello.connection(), name) {
         // No certificate opens a listener that is closed.
         Ok((Some(policy), true)) if policy.source.denied => false,
         Ok((None, _)) => begin_without_policy(hello),
@@ -136,7 +141,19 @@ pub fn begin(worker: &Worker, hello: &ClientHello<'_>) -> bool {
         }
         // Its requests are refused; those for other hosts get 421.
         Err(Unusable) => true,
-    }
+    };
+    goes_on.into()
+}
+
+/// Whether a host that is served where the connection has arrived has this server name.
+#[cold]
+fn is_of_ours(guard: &Guard<'_>, connection: Option<&Connection>, name: Option<&[u8]>) -> bool {
+    let has_listeners = guard.count(Kind::Listener as u8) != 0;
+    let at = connection.filter(|_| has_listeners).map(|connection| {
+        let port = local_port(connection).unwrap_or_default();
+        Arrival::of(&GuardedRecords(guard), port, || local_address(connection))
+    });
+    tls::is_of_ours(&GuardedRecords(guard), at.as_ref(), name)
 }
 
 /// The policy of a connection's server name, or of the host of a request on it, and whether it is the listener's that has it.

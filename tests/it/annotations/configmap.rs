@@ -1,6 +1,7 @@
 //! The main ConfigMap from a manifest to requests through a real nginx: what is data and what costs a reload.
 
 mod clients;
+mod names;
 mod routes;
 mod start;
 mod tickets;

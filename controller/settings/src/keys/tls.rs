@@ -27,7 +27,7 @@ pub const KEYS: &[Key] = &[
     key("ssl-session-tickets", Form::Flag, "false", How::Conf),
     key("ssl-session-ticket-key", Form::Secret("the base64 of 48 or 80 bytes", ticket_key), "", How::Conf),
     key("ssl-buffer-size", Form::Text("a size from 256 to 1g", buffer), "4k", How::Conf),
-    key("ssl-reject-handshake", Form::Flag, "false", How::Unsupported("clients with an unknown server name get the default certificate")),
+    key("ssl-reject-handshake", Form::Flag, "false", How::Data(|to, value| { to.rejects_unknown_names = value.flag(); Ok(()) })),
     key("ssl-redirect", Form::Flag, "true", How::Data(|to, value| { to.ssl_redirect = value.flag(); Ok(()) })),
     key("force-ssl-redirect", Form::Flag, "false", How::Data(|to, value| { to.force_ssl_redirect = value.flag(); Ok(()) })),
     key("preserve-trailing-slash", Form::Flag, "false", How::Data(|to, value| { to.defaults.policies.keeps_trailing_slash = value.flag(); Ok(()) })),

@@ -14,8 +14,12 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 #[repr(C)]
 struct Header {
     http_redirect_code: U16,
-    has_blocked: u8,
+    /// A combination of [`BLOCKS`] and [`REJECTS_UNKNOWN_NAMES`].
+    flags: u8,
 }
+
+const BLOCKS: u8 = 1;
+const REJECTS_UNKNOWN_NAMES: u8 = 2;
 
 #[derive(Clone, Copy, Debug, FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned)]
 #[repr(C)]
@@ -84,10 +88,16 @@ impl<'g> SettingsView<'g> {
         self.texts().find(|(found, _)| *found == role).map(|(_, text)| text).unwrap_or_default()
     }
 
+    /// Whether a handshake for a server name that no host has is refused.
+    #[inline]
+    pub fn rejects_unknown_names(&self) -> bool {
+        self.header.is_some_and(|header| header.flags & REJECTS_UNKNOWN_NAMES != 0)
+    }
+
     /// Whether any `User-Agent` or `Referer` is refused.
     #[inline]
     pub fn has_blocked(&self) -> bool {
-        self.header.is_some_and(|header| header.has_blocked != 0)
+        self.header.is_some_and(|header| header.flags & BLOCKS != 0)
     }
 
     /// Whether a request with these two headers is refused. A pattern that exceeds its budget refuses, since it protects.
@@ -123,9 +133,11 @@ fn octets(address: IpAddr) -> [u8; 16] {
 
 pub(super) fn encode_settings(settings: &Settings) -> Vec<u8> {
     let (agents, referers) = (&settings.blocked_user_agents, &settings.blocked_referers);
+    let has_blocked = !agents.is_empty() || !referers.is_empty();
     let header = Header {
         http_redirect_code: u16::from(settings.http_redirect_code).into(),
-        has_blocked: u8::from(!agents.is_empty() || !referers.is_empty()),
+        flags: if has_blocked { BLOCKS } else { 0 }
+            | if settings.rejects_unknown_names { REJECTS_UNKNOWN_NAMES } else { 0 },
     };
     let mut value = header.as_bytes().to_vec();
     let mut put_bytes = |role: u8, text: &[u8]| {
@@ -178,6 +190,7 @@ mod tests {
             hsts: Some(HeaderValue::parse("max-age=5").unwrap()),
             blocked_user_agents: vec![pattern("Bad Agent"), pattern("~*^curl/")],
             blocked_referers: vec![pattern("~spam")],
+            rejects_unknown_names: true,
             listener_ports: [8_080].into(),
             listener_addresses: ["10.0.0.7".parse().unwrap()].into(),
             ..Settings::default()
@@ -185,7 +198,7 @@ mod tests {
         let one = One(encode_settings(&settings));
         let view = SettingsView::of(&&one);
         assert_eq!((view.default_backend(), view.hsts()), (None, Some(&b"max-age=5"[..])));
-        assert!(view.has_blocked());
+        assert!(view.has_blocked() && view.rejects_unknown_names());
         let blocked = |agent: &str, referer: &str| {
             view.is_blocked(&Patterns::default(), agent.as_bytes(), referer.as_bytes())
         };
@@ -197,6 +210,7 @@ mod tests {
         assert!(!blocked("a bad agent", "SPAM") && !blocked("", "curl/8"));
         let none = One(encode_settings(&Settings::default()));
         let view = SettingsView::of(&&none);
+        assert!(!view.rejects_unknown_names());
         assert!(!view.has_blocked() && view.hsts().is_none() && view.default_backend().is_none());
     }
 }

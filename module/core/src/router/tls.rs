@@ -64,6 +64,33 @@ pub fn find_policy<P>(
     named.or_else(default).flatten()
 }
 
+/// Whether a host of ours has a handshake's server name: by a server, a certificate or a TLS policy of this name or of its
+/// wildcard; where Gateways listen (`at`), also by a listener, and one without a hostname has all names and none. The default
+/// server of Ingresses and the default certificate count for nothing, as in the reference.
+pub fn is_of_ours<'g>(
+    records: &impl Records<'g>,
+    at: Option<&Arrival>,
+    name: Option<&[u8]>,
+) -> bool {
+    let mut buffer = [0; HostPattern::MAX_BYTES];
+    let look = |kind, key: &[u8]| records.value(kind, key);
+    let has_listener = at.is_some_and(|at| {
+        let found = find_by_name(&Arrival { is_shared: false, ..*at }, name.unwrap_or_default(), look);
+        found.is_some()
+    });
+    let is_shared = at.is_none_or(|at| at.is_shared);
+    // The default server's own name is no host.
+    let name = name.and_then(|name| normal(name, &mut buffer));
+    let name = name.filter(|name| *name != HostPattern::DEFAULT.as_bytes());
+    has_listener
+        || is_shared
+            && name.is_some_and(|name| {
+                [Kind::Server, Kind::Name, Kind::Tls]
+                    .iter()
+                    .any(|kind| by_host(records, *kind, name).is_some())
+            })
+}
+
 /// Whether a server name of a handshake is this host, which is in lower case and has no trailing dot.
 pub fn is_named(server_name: &[u8], host: &[u8]) -> bool {
     normal(server_name, &mut [0; HostPattern::MAX_BYTES]) == Some(host)
@@ -167,6 +194,38 @@ mod tests {
         assert_eq!(of(Some(b"else.where")).as_deref(), Some("_"));
         assert_eq!(of(Some(b"*.test")).as_deref(), Some("_"), "a star of the client's");
         assert_eq!(of(None).as_deref(), Some("_"));
+    }
+
+    #[test]
+    fn a_server_name_is_of_ours_by_a_host_or_a_listener_and_not_by_the_default() {
+        let of_ours = |known: &[(Kind, &str)], at: Option<(u16, bool)>, name: Option<&str>| {
+            let records: BTreeMap<_, _> = known
+                .iter()
+                .map(|(kind, key)| ((*kind, key.as_bytes().to_vec()), b"any".to_vec()))
+                .collect();
+            let at = at.map(|(port, is_shared)| Arrival { port, own: None, is_shared });
+            is_of_ours(&&records, at.as_ref(), name.map(str::as_bytes))
+        };
+        let known =
+            [(Kind::Server, "a.test"), (Kind::Name, "*.b.test"), (Kind::Server, "_"), (Kind::Name, "_")];
+        for (name, expected) in [
+            (Some("a.test"), true),
+            (Some("A.test."), true),
+            (Some("x.b.test"), true),
+            (Some("b.test"), false),
+            (Some("x.a.test"), false),
+            (Some("_"), false),
+            (None, false),
+        ] {
+            assert_eq!(of_ours(&known, None, name), expected, "{name:?}");
+        }
+        let listeners = [(Kind::Listener, "443/c.test"), (Kind::Server, "a.test")];
+        assert!(of_ours(&listeners, Some((443, true)), Some("c.test")));
+        assert!(!of_ours(&listeners, Some((444, true)), Some("c.test")));
+        assert!(of_ours(&listeners, Some((443, true)), Some("a.test")));
+        assert!(!of_ours(&listeners, Some((443, false)), Some("a.test")), "only listeners there");
+        assert!(!of_ours(&listeners, Some((443, true)), None));
+        assert!(of_ours(&[(Kind::Listener, "443/_")], Some((443, true)), None), "all hosts");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::basic::text::bytes;
 use crate::conf::Server;
 use crate::connection::Connection;
 use crate::sys::{
-    SSL, SSL_CLIENT_HELLO_ERROR, SSL_CLIENT_HELLO_SUCCESS, SSL_CTRL_SET_VERIFY_CERT_STORE,
+    SSL, SSL_AD_UNRECOGNIZED_NAME, SSL_CLIENT_HELLO_ERROR, SSL_CLIENT_HELLO_SUCCESS, SSL_CTRL_SET_VERIFY_CERT_STORE,
     SSL_CTX_set_cert_cb, SSL_CTX_set_client_hello_cb, SSL_VERIFY_PEER, SSL_certs_clear,
     SSL_clear_options, SSL_client_hello_get0_ext, SSL_ctrl, SSL_dup_CA_list, SSL_get_ex_data,
     SSL_get_servername, SSL_set_cipher_list, SSL_set_client_CA_list, SSL_set_options,
@@ -31,10 +31,27 @@ const CIPHER_SERVER_PREFERENCE: u64 = 1 << 22;
 pub trait Handshakes: 'static {
     /// Verifies the certificates of clients.
     type Verifier: Verifier;
-    /// A client's hello has come; for a second hello too. `false`: the handshake ends.
-    fn begin(here: EventLoop, hello: &ClientHello<'_>) -> bool;
+    /// A client's hello has come; for a second hello too.
+    fn begin(here: EventLoop, hello: &ClientHello<'_>) -> Beginning;
     /// A handshake needs a certificate. `false`: it ends.
     fn certificate(here: EventLoop, handshake: &ServerName<'_>) -> bool;
+}
+
+/// What becomes of a handshake after its hello.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Beginning {
+    /// It goes on.
+    GoesOn,
+    /// It ends, with an alert that says nothing of why.
+    Ends,
+    /// It ends with the alert `unrecognized_name` (RFC 6066 §3).
+    EndsAsUnrecognized,
+}
+
+impl From<bool> for Beginning {
+    fn from(goes_on: bool) -> Self {
+        if goes_on { Beginning::GoesOn } else { Beginning::Ends }
+    }
 }
 
 impl Server {
@@ -62,7 +79,7 @@ pub(crate) fn ask<H: Handshakes>(tls: &ngx_ssl_t) -> bool {
 /// OpenSSL's callback when a client's hello has come.
 unsafe extern "C" fn hello_callback<H: Handshakes>(
     ssl: *mut SSL,
-    _alert: *mut c_int,
+    alert: *mut c_int,
     _argument: *mut c_void,
 ) -> c_int {
     const GO_ON: c_int = SSL_CLIENT_HELLO_SUCCESS as c_int;
@@ -70,21 +87,27 @@ unsafe extern "C" fn hello_callback<H: Handshakes>(
     #[cfg(nginx_has_client_hello)]
     {
         // SAFETY: as OpenSSL called us, in whose place nginx's stood.
-        let answer = unsafe { crate::sys::ngx_ssl_client_hello_callback(ssl, _alert, _argument) };
+        let answer = unsafe { crate::sys::ngx_ssl_client_hello_callback(ssl, alert, _argument) };
         if answer != GO_ON {
             return answer;
         }
     }
     contain("client_hello", SSL_CLIENT_HELLO_ERROR as c_int, || {
-        // SAFETY: a handshake runs on the event loop, and nginx keeps with it the connection that it is of, which lives as long.
-        let (here, connection) = unsafe {
+        // SAFETY: a handshake runs on the event loop, and nginx keeps with it the connection that it is of, which lives as long;
+        // OpenSSL gives a place for the alert, its own until this returns.
+        let (here, connection, alert) = unsafe {
             let connection = SSL_get_ex_data(ssl, ngx_ssl_connection_index);
-            (EventLoop::here(), Connection::from_nullable(connection.cast()))
+            (EventLoop::here(), Connection::from_nullable(connection.cast()), alert.as_mut())
         };
-        match H::begin(here, &ClientHello { ssl, connection, callback: PhantomData }) {
-            true => GO_ON,
-            false => SSL_CLIENT_HELLO_ERROR as c_int,
+        let beginning = H::begin(here, &ClientHello { ssl, connection, callback: PhantomData });
+        match (beginning, alert) {
+            (Beginning::GoesOn, _) => return GO_ON,
+            (Beginning::EndsAsUnrecognized, Some(alert)) => {
+                *alert = SSL_AD_UNRECOGNIZED_NAME as c_int;
+            }
+            _ => {}
         }
+        SSL_CLIENT_HELLO_ERROR as c_int
     })
 }
 
