@@ -51,9 +51,9 @@ pub use location::{LocationCopy, NewLocation, Settings};
 pub use process::{event, shared, thread, zone};
 pub use request::header::{Header, Headers, Sole};
 pub use request::{
-    AfterBody, BodyHandler, Ended, HeaderFilter, Kind, Lookup, Next, NextFilter, Phase,
-    PhaseHandler, Pieces, Request, Value, Variable, VariableFlags, VariableIndex, WeakRequest,
-    crypt,
+    AfterBody, Ask, BodyFilter, BodyHandler, Encoded, Encoder, Ended, HeaderFilter, Kind, Lookup,
+    Next, NextFilters, Phase, PhaseHandler, Pieces, Request, Value, Variable, VariableFlags,
+    VariableIndex, WeakRequest, crypt, filter_context, filter_module,
 };
 pub use stock::{ComplexValue, UpstreamConf};
 pub use upstream::balancer::{Attempt, Balancer, NewUpstream, Outcome, Peer, PeerName};

@@ -75,7 +75,8 @@ pub fn is_of_ours<'g>(
     let mut buffer = [0; HostPattern::MAX_BYTES];
     let look = |kind, key: &[u8]| records.value(kind, key);
     let has_listener = at.is_some_and(|at| {
-        let found = find_by_name(&Arrival { is_shared: false, ..*at }, name.unwrap_or_default(), look);
+        let found =
+            find_by_name(&Arrival { is_shared: false, ..*at }, name.unwrap_or_default(), look);
         found.is_some()
     });
     let is_shared = at.is_none_or(|at| at.is_shared);
@@ -206,8 +207,12 @@ mod tests {
             let at = at.map(|(port, is_shared)| Arrival { port, own: None, is_shared });
             is_of_ours(&&records, at.as_ref(), name.map(str::as_bytes))
         };
-        let known =
-            [(Kind::Server, "a.test"), (Kind::Name, "*.b.test"), (Kind::Server, "_"), (Kind::Name, "_")];
+        let known = [
+            (Kind::Server, "a.test"),
+            (Kind::Name, "*.b.test"),
+            (Kind::Server, "_"),
+            (Kind::Name, "_"),
+        ];
         for (name, expected) in [
             (Some("a.test"), true),
             (Some("A.test."), true),

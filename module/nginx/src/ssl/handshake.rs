@@ -8,13 +8,13 @@ use crate::basic::text::bytes;
 use crate::conf::Server;
 use crate::connection::Connection;
 use crate::sys::{
-    SSL, SSL_AD_UNRECOGNIZED_NAME, SSL_CLIENT_HELLO_ERROR, SSL_CLIENT_HELLO_SUCCESS, SSL_CTRL_SET_VERIFY_CERT_STORE,
-    SSL_CTX_set_cert_cb, SSL_CTX_set_client_hello_cb, SSL_VERIFY_PEER, SSL_certs_clear,
-    SSL_clear_options, SSL_client_hello_get0_ext, SSL_ctrl, SSL_dup_CA_list, SSL_get_ex_data,
-    SSL_get_servername, SSL_set_cipher_list, SSL_set_client_CA_list, SSL_set_options,
-    SSL_set_session_id_context, SSL_set_verify, SSL_set_verify_depth, SSL_use_cert_and_key,
-    TLSEXT_NAMETYPE_host_name, TLSEXT_TYPE_server_name, X509_STORE_CTX, ngx_ssl_connection_index,
-    ngx_ssl_t, ngx_str_t,
+    SSL, SSL_AD_UNRECOGNIZED_NAME, SSL_CLIENT_HELLO_ERROR, SSL_CLIENT_HELLO_SUCCESS,
+    SSL_CTRL_SET_VERIFY_CERT_STORE, SSL_CTX_set_cert_cb, SSL_CTX_set_client_hello_cb,
+    SSL_VERIFY_PEER, SSL_certs_clear, SSL_clear_options, SSL_client_hello_get0_ext, SSL_ctrl,
+    SSL_dup_CA_list, SSL_get_ex_data, SSL_get_servername, SSL_set_cipher_list,
+    SSL_set_client_CA_list, SSL_set_options, SSL_set_session_id_context, SSL_set_verify,
+    SSL_set_verify_depth, SSL_use_cert_and_key, TLSEXT_NAMETYPE_host_name, TLSEXT_TYPE_server_name,
+    X509_STORE_CTX, ngx_ssl_connection_index, ngx_ssl_t, ngx_str_t,
 };
 use foreign_types::{ForeignType, ForeignTypeRef};
 use openssl::stack::StackRef;

@@ -26,8 +26,7 @@ fn shown(shop: &Shop, version: SslVersion, name: Option<&str>) -> Result<String>
 
 /// Whether it was told that nobody has the name, in both versions of TLS.
 fn is_refused(shop: &Shop, name: Option<&str>) -> Result<bool> {
-    let answers =
-        [shown(shop, SslVersion::TLS1_2, name)?, shown(shop, SslVersion::TLS1_3, name)?];
+    let answers = [shown(shop, SslVersion::TLS1_2, name)?, shown(shop, SslVersion::TLS1_3, name)?];
     let is_refused = answers.clone().map(|answer| answer.contains("unrecognized name"));
     ensure!(is_refused[0] == is_refused[1], "{name:?}: {answers:?}");
     Ok(is_refused[0])
