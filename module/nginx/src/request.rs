@@ -1,9 +1,8 @@
 //! Requests.
 
 mod body;
-mod body_filter;
 mod context;
-mod filters;
+pub(crate) mod filters;
 pub(crate) mod header;
 mod headers;
 mod password;
@@ -14,7 +13,6 @@ mod variable;
 mod weak;
 
 pub use body::{AfterBody, BodyHandler, Pieces};
-pub use body_filter::{Ask, BodyFilter, Encoded, Encoder, filter_context, filter_module};
 pub use filters::NextFilters;
 pub use password::crypt;
 pub use phase::{HeaderFilter, Next, Phase, PhaseHandler};

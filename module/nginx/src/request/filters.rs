@@ -35,7 +35,7 @@ impl NextFilters {
 
     /// Puts filters in front of those that there are, which are kept here, while a configuration is
     /// read: nginx begins its chains anew for each. The filters take what nginx's own take.
-    pub(super) fn stand_before(&self, head: HeadFilter, part: Option<PartFilter>) {
+    pub(crate) fn stand_before(&self, head: HeadFilter, part: Option<PartFilter>) {
         // SAFETY: on the thread that reads the configuration, which is the event loop's; nginx's
         // pointers to the chains.
         unsafe {
@@ -49,7 +49,7 @@ impl NextFilters {
 
     /// Goes on with the head of a response, or with a part of its body; `Some(None)` asks for what
     /// is on its way.
-    pub(super) fn go_on(&self, request: &Request, part: Option<Option<&Link>>) -> Code {
+    pub(crate) fn go_on(&self, request: &Request, part: Option<Option<&Link>>) -> Code {
         let request = request.as_ptr();
         // SAFETY: written by `stand_before`, before any request, and nobody writes it meanwhile;
         // nginx's own filters are there before any module's. They are called for a live request,

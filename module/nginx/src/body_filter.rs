@@ -14,14 +14,14 @@ mod input;
 mod output;
 mod turns;
 
-use super::Request;
-use super::filters::NextFilters;
 use crate::basic::callback::{alone, one, two_at_most};
 use crate::basic::chain::Link;
 use crate::basic::code::Code;
 use crate::basic::guard::contain;
 use crate::conf::Conf;
 use crate::conf::module::{Directive, Shared, step, table};
+use crate::request::Request;
+use crate::request::filters::NextFilters;
 use crate::sys::{NGX_HTTP_MODULE, ngx_http_module_t, ngx_int_t, ngx_module_t};
 use input::Input;
 use output::Output;
