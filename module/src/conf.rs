@@ -5,6 +5,7 @@ use nginx::thread::ThreadPool;
 use nginx::zone::Zone;
 use nginx::{Argument, Cycle, EventLoop, Settings as LocationSettings, VariableIndex};
 use oxigress_core::balancer::destinations;
+use oxigress_core::http::encoding::MediaTypes;
 use oxigress_core::http::head::Rules;
 use oxigress_core::http::paths::Refused as RefusedPaths;
 use oxigress_core::telemetry::metrics::Buckets;
@@ -110,6 +111,16 @@ pub struct Keepalive {
     pub requests: ngx_uint_t,
 }
 
+/// Which responses are compressed, and how.
+pub struct Compression {
+    /// From 0, fast, to 11, small.
+    pub level: u32,
+    /// Responses with fewer bytes are not.
+    pub min_length: usize,
+    /// Their media types.
+    pub types: MediaTypes,
+}
+
 /// What the module keeps for an upstream or a server.
 #[derive(Default)]
 pub struct SrvConf {
@@ -143,6 +154,8 @@ pub struct SrvConf {
     pub refused_paths: RefusedPaths,
     /// Responses have no `Server`.
     pub hides_server: bool,
+    /// Which responses are compressed with Brotli.
+    pub brotli: Option<Compression>,
     /// Of `ingress_proxied_client`: the header that says where the client is, and the one it is made of; empty without.
     pub proxied_client: [Argument; 2],
 }

@@ -1,5 +1,6 @@
-//! What policies say about heads: of requests as endpoints see them, and of responses as clients do.
+//! What policies say about heads: of requests as endpoints see them, and of responses as clients do; and bodies of responses.
 
+pub mod compression;
 pub mod directives;
 pub mod draining;
 pub mod fastcgi;

@@ -8,6 +8,7 @@
 //! | `ingress_limits SIZE` | main | the shared memory of rate and connection limits |
 //! | `ingress_metrics` | main | requests are counted, by rule |
 //! | `ingress_proxied_client HEADER FROM` | server | where a client is, behind the PROXY protocol and a proxy that writes headers |
+//! | `ingress_brotli LEVEL MIN_LENGTH TYPE...` | server | such responses are compressed with Brotli |
 //! | `ingress_configuration` | location | the configuration endpoint |
 //! | `ingress_router` | location | host and path decide the backend |
 //! | `ingress_error` | named location | another backend answers in the place of a status |
@@ -36,6 +37,7 @@
 //! | `peer.init`, `peer.get`, `peer.free` | an attempt to an endpoint begins and ends | [`balancer`] |
 //! | `peer.init` of stream, content handler of stream | a session begins | [`stream`], then [`balancer`] |
 //! | header filter | a response is about to be sent | [`headers::filter`] |
+//! | body filter | a part of a response is about to be sent | [`headers::compression`] |
 //! | LOG phase | a request has ended | [`logging::observe`] |
 //! | variables | a log format or header wants one | [`logging::variables`] |
 //!

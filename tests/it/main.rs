@@ -57,6 +57,7 @@ mod kubernetes {
 /// What the module does by itself, with or without the controller.
 mod module {
     mod balancer_only;
+    mod brotli;
     mod interim;
     mod lost_logs;
     mod metrics;

@@ -11,6 +11,7 @@
 //! * [`reverse`]: `Location` and `Set-Cookie` of endpoints, translated for the client.
 
 pub mod date;
+pub mod encoding;
 pub mod fastcgi;
 pub mod forwarded;
 pub mod head;

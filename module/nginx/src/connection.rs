@@ -6,9 +6,11 @@ use crate::basic::handle::{fields, handle, on_event_loop};
 use crate::basic::log::Log;
 use crate::basic::pool::Pool;
 use crate::sys::{
-    NGX_OK, ngx_connection_local_sockaddr, ngx_del_timer, ngx_handle_read_event, ngx_int_t,
+    NGX_HTTP_GZIP_BUFFERED, NGX_OK, ngx_connection_local_sockaddr, ngx_del_timer, ngx_event_t,
+    ngx_handle_read_event, ngx_int_t, ngx_post_event, ngx_posted_events, ngx_posted_next_events,
 };
 use rustix::net::getsockname;
+use std::cell::UnsafeCell;
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::ptr::null_mut;
@@ -97,11 +99,32 @@ fields! { Event {
     set_flag set_delayed = set_delayed;
     /// The kernel is to tell of it.
     flag is_active = active;
+    /// The kernel, or HTTP/2 in its place, tells of it by itself.
+    set_flag set_active = set_active;
     /// Its timer is set.
     flag has_timer = timer_set;
 }}
 
 impl Event {
+    /// An event of this crate's own. Before it goes, it is taken back.
+    pub(crate) fn of(raw: ngx_event_t) -> Self {
+        Event(UnsafeCell::new(raw))
+    }
+
+    /// Has nginx handle it at the end of this turn of the event loop, or of the next.
+    #[inline]
+    pub(crate) fn post(&self, in_next_turn: bool) {
+        // SAFETY: nginx's own queues, on the event loop's thread. nginx takes an event of a connection back before the connection is
+        // used again, and one of ours is taken back before it goes, as `of` asks.
+        unsafe {
+            let queue = match in_next_turn {
+                true => &raw mut ngx_posted_next_events,
+                false => &raw mut ngx_posted_events,
+            };
+            ngx_post_event(self.as_ptr(), queue);
+        }
+    }
+
     /// The connection that it is of. nginx's events all belong to one.
     #[inline]
     pub(crate) fn connection(&self) -> &Connection {
@@ -128,6 +151,14 @@ impl Event {
 }
 
 impl Connection {
+    /// A filter holds a part of a response back. The bit is gzip's, which passes over what is encoded by another.
+    pub(crate) fn set_has_coded_rest(&self, has_rest: bool) {
+        self.poke(|raw| {
+            let others = raw.buffered() & !NGX_HTTP_GZIP_BUFFERED;
+            raw.set_buffered(others | if has_rest { NGX_HTTP_GZIP_BUFFERED } else { 0 });
+        });
+    }
+
     /// The port of this machine that the client has sent to: asked of the kernel, since a listener may have many.
     pub fn local_port(&self) -> Option<u16> {
         self.pool()?;

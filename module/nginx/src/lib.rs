@@ -18,6 +18,7 @@
 #![deny(missing_docs)]
 
 mod basic;
+mod body_filter;
 mod conf;
 mod connection;
 mod cycle;
@@ -41,6 +42,7 @@ pub use basic::log;
 pub use basic::pool::Pool;
 pub use basic::text::bytes;
 pub use basic::wiping::WipingAllocator;
+pub use body_filter::{Ask, BodyFilter, Encoded, Encoder, filter_context, filter_module};
 pub use conf::module;
 pub use conf::{
     Argument, Conf, CoreLocation, Refused, Server, UpstreamBlock, parse_milliseconds, parse_number,
@@ -51,7 +53,7 @@ pub use location::{LocationCopy, NewLocation, Settings};
 pub use process::{event, shared, thread, zone};
 pub use request::header::{Header, Headers, Sole};
 pub use request::{
-    AfterBody, BodyHandler, Ended, HeaderFilter, Kind, Lookup, Next, NextFilter, Phase,
+    AfterBody, BodyHandler, Ended, HeaderFilter, Kind, Lookup, Next, NextFilters, Phase,
     PhaseHandler, Pieces, Request, Value, Variable, VariableFlags, VariableIndex, WeakRequest,
     crypt,
 };

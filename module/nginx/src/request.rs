@@ -2,6 +2,7 @@
 
 mod body;
 mod context;
+pub(crate) mod filters;
 pub(crate) mod header;
 mod headers;
 mod password;
@@ -12,8 +13,9 @@ mod variable;
 mod weak;
 
 pub use body::{AfterBody, BodyHandler, Pieces};
+pub use filters::NextFilters;
 pub use password::crypt;
-pub use phase::{HeaderFilter, Next, NextFilter, Phase, PhaseHandler};
+pub use phase::{HeaderFilter, Next, Phase, PhaseHandler};
 pub use subrequest::{Ended, Kind};
 pub use variable::{Lookup, Value, Variable, VariableFlags, VariableIndex};
 pub use weak::WeakRequest;
@@ -154,6 +156,24 @@ fields! { Request {
     flag is_internal = internal;
     /// The answer comes from nginx's cache.
     flag is_from_cache = cached;
+    /// Filters get the response's body in memory.
+    set_flag set_main_filter_need_in_memory = set_main_filter_need_in_memory;
+    /// Other clients get another encoding: `gzip_vary` says whether the response tells so.
+    set_flag set_gzip_vary = set_gzip_vary;
+    /// nginx has looked whether the client takes gzip.
+    set_flag set_gzip_tested = set_gzip_tested;
+    /// It does.
+    set_flag set_gzip_ok = set_gzip_ok;
+    /// Parts of the response may be asked for.
+    set_flag set_allow_ranges = set_allow_ranges;
+    /// The type of the response's content, with its parameters.
+    text content_type = headers_out.content_type;
+    /// The length of the response's body; -1: nobody knows.
+    get response_length: i64 = headers_out.content_length_n;
+    /// The response's `Content-Encoding`, as far as nginx knows of it.
+    option encoding_header: Header = headers_out.content_encoding;
+    /// The response's `ETag`, as far as nginx knows of it.
+    option etag_header: Header = headers_out.etag;
     /// The header of the response was sent.
     flag is_header_sent = header_sent;
 }}

@@ -13,6 +13,7 @@ const DEFAULT_BYTES: u64 = 512 * 1024 * 1024;
 /// What a worker counts, and what it has told of it.
 pub struct Counted {
     buffers: Rc<Buffers>,
+    encoders: Rc<Buffers>,
     throttle: Throttle,
 }
 
@@ -20,18 +21,38 @@ impl Counted {
     /// As the configuration bounds them.
     pub fn new(core: &CoreConf) -> Self {
         let most = core.buffers.unwrap_or(DEFAULT_BYTES);
-        Counted { buffers: Rc::new(Buffers::new(most)), throttle: Throttle::default() }
+        let (buffers, encoders) = (Buffers::new(most), Buffers::new(most / ENCODERS_SHARE));
+        let (buffers, encoders) = (Rc::new(buffers), Rc::new(encoders));
+        Counted { buffers, encoders, throttle: Throttle::default() }
     }
 }
 
-/// A request that is counted, until its pool goes.
-struct CountedBuffers {
+/// Encoders of bodies have a bound of their own, of that of buffers divided by this: they refuse nobody's request, and what is not
+/// compressed is served all the same.
+const ENCODERS_SHARE: u64 = 4;
+
+/// The memory of encoders of bodies.
+pub enum Encoders {}
+
+impl Encoders {
+    /// Counts an encoder of a request's answer; `None`: those of its namespace, or of all, would take too much.
+    pub fn reserve(request: &Request<'_>, bytes: u64) -> Option<Reserved> {
+        let buffers = request.worker().part::<Counted>().encoders.clone();
+        // nginx's own pages are nobody's.
+        let namespace = request.route_names().map_or(&b""[..], |names| names.texts[1]);
+        buffers.begin(namespace, bytes).ok()?;
+        Some(Reserved { buffers, namespace: namespace.into(), bytes })
+    }
+}
+
+/// Memory that is counted, until this goes.
+pub struct Reserved {
     buffers: Rc<Buffers>,
     namespace: Box<[u8]>,
     bytes: u64,
 }
 
-impl Drop for CountedBuffers {
+impl Drop for Reserved {
     fn drop(&mut self) {
         self.buffers.end(&self.namespace, self.bytes);
     }
@@ -47,12 +68,12 @@ pub fn decide(request: &Request<'_>, policies: &Compiled) -> Option<u16> {
         (Err(_), false) => Some(0),
     };
     let bytes = buffers::bytes_of(proxy, body);
-    if bytes == 0 || nginx.pool().kept::<CountedBuffers>().next().is_some() {
+    if bytes == 0 || nginx.pool().kept::<Reserved>().next().is_some() {
         return None;
     }
     let counted = request.worker().part::<Counted>();
     let [_, namespace, ..] = request.route_names()?.texts;
-    let begun = counted.buffers.begin(namespace, bytes).map(|()| CountedBuffers {
+    let begun = counted.buffers.begin(namespace, bytes).map(|()| Reserved {
         buffers: counted.buffers.clone(),
         namespace: namespace.into(),
         bytes,

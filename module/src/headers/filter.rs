@@ -13,7 +13,7 @@ use nginx::sys::{
     NGX_HTTP_VERSION_9, NGX_HTTP_VERSION_10, NGX_HTTP_VERSION_11, NGX_HTTP_VERSION_20,
     NGX_HTTP_VERSION_30,
 };
-use nginx::{HeaderFilter, NextFilter};
+use nginx::{HeaderFilter, NextFilters};
 
 /// The most header lines of an answer: each change of headers that policies make, up to some hundreds, looks at all of
 /// them. Within a buffer of 16m an endpoint could send millions. nginx has read them by then.
@@ -22,12 +22,12 @@ const MAX_HEADERS: usize = 1_000;
 /// The filter in front of nginx's.
 pub struct Filter;
 
-static NEXT: NextFilter = NextFilter::new();
+static NEXT: NextFilters = NextFilters::new();
 
 impl HeaderFilter for Filter {
     const NAME: &'static str = "header_filter";
 
-    fn next() -> &'static NextFilter {
+    fn next() -> &'static NextFilters {
         &NEXT
     }
 

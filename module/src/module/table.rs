@@ -4,6 +4,7 @@
 use crate::balancer::destinations;
 use crate::balancer::keepalive;
 use crate::conf::{Core, CoreConf, Http, LocConf, SrvConf};
+use crate::headers::compression;
 use crate::headers::directives as head;
 use crate::logging::observe as metrics;
 use crate::logging::texts as text;
@@ -20,13 +21,14 @@ use nginx::module::{
 };
 use nginx::stream::{StreamModule, stream_context, stream_module};
 use nginx::sys::{ngx_core_module_t, ngx_http_module_t, ngx_module_t, ngx_stream_module_t};
-use nginx::{Conf, Cycle, Refused};
+use nginx::{Conf, Cycle, Refused, filter_context, filter_module};
 use std::ffi::c_char;
 use std::ptr::null;
 
 /// The modules of this library, in the order nginx adds them.
 #[unsafe(no_mangle)]
-pub static mut ngx_modules: [*const ngx_module_t; 4] = [
+pub static mut ngx_modules: [*const ngx_module_t; 5] = [
+    &raw const ngx_http_ingress_brotli_filter_module,
     &raw const ngx_ingress_module,
     &raw const ngx_http_ingress_module,
     &raw const ngx_stream_ingress_module,
@@ -35,16 +37,43 @@ pub static mut ngx_modules: [*const ngx_module_t; 4] = [
 
 /// Their names.
 #[unsafe(no_mangle)]
-pub static ngx_module_names: Shared<[*const c_char; 4]> = names([
+pub static ngx_module_names: Shared<[*const c_char; 5]> = names([
+    BROTLI_NAME,
     Some(c"ngx_ingress_module"),
     Some(c"ngx_http_ingress_module"),
     Some(c"ngx_stream_ingress_module"),
     None,
 ]);
 
-/// No order is asked for: a dynamic module's phase handlers run before those of nginx's own modules.
+/// The filter of bodies stands where ngx_brotli's does: its name is followed by the modules that it comes before, and so runs
+/// after. For the others no order is asked for: a dynamic module's phase handlers run before those of nginx's own modules.
 #[unsafe(no_mangle)]
-pub static ngx_module_order: Shared<[*const c_char; 1]> = names([None]);
+pub static ngx_module_order: Shared<[*const c_char; 16]> = names([
+    BROTLI_NAME,
+    Some(c"ngx_http_postpone_filter_module"),
+    Some(c"ngx_http_ssi_filter_module"),
+    Some(c"ngx_http_charset_filter_module"),
+    Some(c"ngx_http_xslt_filter_module"),
+    Some(c"ngx_http_image_filter_module"),
+    Some(c"ngx_http_sub_filter_module"),
+    Some(c"ngx_http_addition_filter_module"),
+    Some(c"ngx_http_gunzip_filter_module"),
+    Some(c"ngx_http_userid_filter_module"),
+    Some(c"ngx_http_headers_filter_module"),
+    Some(c"ngx_http_copy_filter_module"),
+    Some(c"ngx_http_range_body_filter_module"),
+    Some(c"ngx_http_not_modified_filter_module"),
+    Some(c"ngx_http_slice_filter_module"),
+    None,
+]);
+
+const BROTLI_NAME: Option<Name> = Some(c"ngx_http_ingress_brotli_filter_module");
+
+/// The filter of bodies. It keeps nothing of its own: the module of `http` reads its directive.
+#[unsafe(no_mangle)]
+pub static mut ngx_http_ingress_brotli_filter_module: ngx_module_t = filter_module(&BROTLI);
+
+static BROTLI: Shared<ngx_http_module_t> = filter_context::<compression::Filter>();
 
 /// Owns the zone, for http and stream alike.
 #[unsafe(no_mangle)]
@@ -137,6 +166,7 @@ const HTTP_DIRECTIVES: &[Directive] = &[
     in_server(c"ingress_strip_headers", Arguments::SOME, head::ingress_strip_headers),
     in_server(c"ingress_refuse_paths", Arguments::SOME, head::ingress_refuse_paths),
     in_server(c"ingress_hide_server", Arguments::NONE, head::ingress_hide_server),
+    in_server(c"ingress_brotli", Arguments::SOME, compression::ingress_brotli),
     in_server(c"ingress_proxied_client", Arguments::exactly(2), head::ingress_proxied_client),
     in_server(
         c"ingress_forwarded_headers",

@@ -1,6 +1,7 @@
 //! The main ConfigMap from a manifest to requests through a real nginx: what is data and what costs a reload.
 
 mod clients;
+mod compression;
 mod names;
 mod routes;
 mod start;
@@ -247,7 +248,7 @@ fn a_value_that_nginx_refuses_leaves_the_last_good_ones_and_all_else() {
     });
 }
 
-const SAMPLES: [(&str, &str); 63] = [
+const SAMPLES: [(&str, &str); 68] = [
     ("access-log-path", "/dev/stdout"),
     ("access-log-params", "buffer=32k flush=1s"),
     ("skip-access-log-urls", "/healthz,/metrics?x=1"),
@@ -305,6 +306,11 @@ const SAMPLES: [(&str, &str); 63] = [
     ("gzip-min-length", "1"),
     ("gzip-types", "text/html text/plain application/json"),
     ("gzip-disable", "msie6"),
+    ("enable-brotli", "true"),
+    ("brotli-level", "6"),
+    ("brotli-min-length", "1"),
+    ("brotli-types", "text/html text/plain application/json"),
+    ("enable-auth-access-log", "true"),
     ("upstream-keepalive-connections", "0"),
     ("upstream-keepalive-time", "2h"),
     ("upstream-keepalive-timeout", "9"),

@@ -11,7 +11,7 @@ const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 const CRATES: [(&str, usize); 5] = [
     ("module/core", 0),
     ("module/store", 14),
-    ("module/nginx", 256),
+    ("module/nginx", 254),
     ("module/pki", 0),
     ("module", 29),
 ];

@@ -24,7 +24,7 @@ pub const KEYS: &[Key] = &[
     key("disable-http-access-log", Form::Flag, "false", How::Conf),
     key("disable-stream-access-log", Form::Flag, "false", How::Conf),
     key("enable-access-log-for-default-backend", Form::Flag, "false", How::NoEffect("requests that no Ingress takes are always logged")),
-    key("enable-auth-access-log", Form::Flag, "false", How::Unsupported("auth requests are not logged: log them at the auth server")),
+    key("enable-auth-access-log", Form::Flag, "false", How::Conf),
     key("skip-access-log-urls", Form::List("request targets as clients send them, without patterns", exact_path), "", How::Conf),
     key("log-format-upstream", Form::Text(FORMAT, log_format::http), "", How::Conf),
     key("log-format-escape-json", Form::Flag, "false", How::Conf),

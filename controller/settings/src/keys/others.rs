@@ -8,7 +8,10 @@ const TYPES: &str = "application/atom+xml application/javascript application/x-j
     application/rss+xml application/vnd.ms-fontobject application/x-font-ttf application/x-web-app-manifest+json \
     application/xhtml+xml application/xml font/opentype image/svg+xml image/x-icon text/css text/javascript \
     text/plain text/x-component";
-const BROTLI: How = How::Unsupported("this nginx has no Brotli: use-gzip compresses");
+const BROTLI_TYPES: &str = "application/xml+rss application/atom+xml application/javascript \
+    application/x-javascript application/json application/rss+xml application/vnd.ms-fontobject \
+    application/x-font-ttf application/x-web-app-manifest+json application/xhtml+xml application/xml \
+    font/opentype image/svg+xml image/x-icon text/css text/javascript text/plain text/x-component";
 const GEO: How = How::Unsupported(
     "this nginx has no GeoIP module: let an auth server or the application decide",
 );
@@ -21,10 +24,10 @@ pub const KEYS: &[Key] = &[
     key("gzip-min-length", Form::Number(0, 1 << 31), "256", How::Conf),
     key("gzip-types", Form::Text("media types, with white space between", media_types), TYPES, How::Conf),
     key("gzip-disable", Form::Word(&["msie6"]), "", How::Conf),
-    key("enable-brotli", Form::Flag, "false", BROTLI),
-    key("brotli-level", Form::Number(0, 11), "4", BROTLI),
-    key("brotli-min-length", Form::Number(0, 1 << 31), "20", BROTLI),
-    key("brotli-types", TEXT, "", BROTLI),
+    key("enable-brotli", Form::Flag, "false", How::Conf),
+    key("brotli-level", Form::Number(0, 11), "4", How::Conf),
+    key("brotli-min-length", Form::Number(0, 1 << 31), "20", How::Conf),
+    key("brotli-types", Form::Text("media types, with white space between", media_types), BROTLI_TYPES, How::Conf),
     key("use-geoip2", Form::Flag, "false", GEO),
     key("geoip2-autoreload-in-minutes", Form::Number(0, 1 << 31), "0", GEO),
     key("enable-modsecurity", Form::Flag, "false", WAF),

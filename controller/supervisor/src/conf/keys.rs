@@ -21,7 +21,8 @@ pub fn values(
         ("hide_headers", hide_headers(keys)),
         ("grpc_buffer_size", grpc_buffer_size(keys)),
         ("ssl_session_cache", ssl_session_cache(keys)),
-        ("gzip", gzip(keys)),
+        ("gzip", [brotli(keys), gzip(keys)].join("\n        ").trim().to_owned()),
+        ("auth_access_log", auth_access_log(keys)),
         ("map_hash_bucket_size", map_hash_bucket_size(keys)),
         ("block_cidrs", each("deny", &keys.list("block-cidrs"))),
         ("client_headers", client_headers(keys)),
@@ -99,6 +100,24 @@ fn map_hash_bucket_size(keys: &StaticConfig) -> String {
     let longest = keys.list("skip-access-log-urls").iter().map(String::len).max().unwrap_or(0);
     let needed = (longest as u64 + 32).next_multiple_of(LINE);
     keys.number("map-hash-bucket-size").max(needed).to_string()
+}
+
+fn auth_access_log(keys: &StaticConfig) -> String {
+    match keys.flag("enable-auth-access-log") {
+        true => String::new(),
+        false => "access_log off;".into(),
+    }
+}
+
+fn brotli(keys: &StaticConfig) -> String {
+    if !keys.flag("enable-brotli") {
+        return String::new();
+    }
+    let (level, least) = (keys.number("brotli-level"), keys.number("brotli-min-length"));
+    let directive = format!("ingress_brotli {level} {least} {};", keys.text("brotli-types"));
+    // Among gzip's own, where that is on.
+    let vary = if keys.flag("use-gzip") { "" } else { "\n        gzip_vary on;" };
+    directive + vary
 }
 
 fn gzip(keys: &StaticConfig) -> String {

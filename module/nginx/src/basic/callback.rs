@@ -14,7 +14,7 @@ macro_rules! callbacks {
             callback: extern "C" fn($($safe),*) -> R,
         ) -> unsafe extern "C" fn($($raw),*) -> R {
             // SAFETY: one ABI, since a handle is its struct behind a cell, and so a reference to the one is a pointer to the
-            // other, never null. Who calls the answer promises what it gets: live structs, during the call, as `from_ptr` asks,
+            // other, never null but where it may be missing. Who calls the answer promises what it gets: live structs, during the call, as `from_ptr` asks,
             // and values of these very types. nginx does, since each adapter's answer is put only where it passes those.
             unsafe {
                 std::mem::transmute::<
@@ -35,6 +35,8 @@ callbacks! {
     alone_with [H: Handle, T] (&mut H, &T, *mut c_void) of (*mut H::Raw, *mut c_void, *mut c_void);
     /// Of two structs.
     two [A: Handle, B: Handle] (&A, &B) of (*mut A::Raw, *mut B::Raw);
+    /// Of two structs, of which the second may be missing.
+    two_at_most [A: Handle, B: Handle] (&A, Option<&B>) of (*mut A::Raw, *mut B::Raw);
     /// Of two structs and a number.
     two_and [A: Handle, B: Handle, X] (&A, &B, X) of (*mut A::Raw, *mut B::Raw, X);
     /// Of a struct and what was given with the callback.

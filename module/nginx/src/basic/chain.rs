@@ -1,8 +1,11 @@
 //! Buffers, and chains of them.
 
 use crate::basic::handle::{fields, handle};
+use crate::basic::pool::Pool;
 use crate::basic::text::bytes;
-use crate::sys::ngx_str_t;
+use crate::sys::{ngx_buf_t, ngx_chain_t, ngx_str_t};
+use std::cell::UnsafeCell;
+use std::ptr::{from_ref, null_mut};
 
 handle! {
     /// A link of a chain: a buffer, and what follows.
@@ -16,6 +19,45 @@ fields! { Link {
     link buffer: Buffer = buf;
 }}
 
+impl Default for Link {
+    /// One without a buffer, that leads nowhere.
+    fn default() -> Self {
+        Link(UnsafeCell::new(ngx_chain_t::default()))
+    }
+}
+
+impl Link {
+    /// A new link in a pool; `None` when memory is out.
+    pub(crate) fn new_in(pool: &Pool) -> Option<&Link> {
+        pool.alloc(Link::default()).map(|link| &*link)
+    }
+
+    /// It is of this buffer, which stays as long.
+    pub(crate) fn set_buffer(&self, buffer: &Buffer) {
+        self.poke(|raw| raw.buf = buffer.as_ptr());
+    }
+
+    /// Another follows, or none. It stays as long.
+    pub(crate) fn lead_to_link(&self, next: Option<&Link>) {
+        let next = next.map_or(null_mut(), Link::as_ptr);
+        self.poke(|raw| raw.next = next);
+    }
+
+    /// Puts a link between this one and what follows. It stays as long.
+    pub(crate) fn hook(&self, link: &Link) {
+        link.lead_to_link(self.next());
+        self.lead_to_link(Some(link));
+    }
+
+    /// Takes the next link out.
+    pub(crate) fn unhook(&self) -> Option<&Link> {
+        let link = self.next()?;
+        self.lead_to_link(link.next());
+        link.lead_to_link(None);
+        Some(link)
+    }
+}
+
 handle! {
     /// A buffer: bytes in memory, or a part of a file.
     Buffer of ngx_buf_t
@@ -24,7 +66,27 @@ handle! {
 fields! { Buffer {
     /// It is a part of a file.
     flag is_in_file = in_file;
+    /// Nothing follows.
+    flag is_last = last_buf;
+    /// What was sent up to here is to reach the client.
+    flag is_flush = flush;
 }}
+
+/// What a buffer says of its place in a response.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Shown {
+    /// What was sent up to here is to reach the client.
+    pub is_flush: bool,
+    /// Nothing follows.
+    pub is_last: bool,
+}
+
+impl Default for Buffer {
+    /// One without memory.
+    fn default() -> Self {
+        Buffer(UnsafeCell::new(ngx_buf_t::default()))
+    }
+}
 
 impl Buffer {
     /// How many bytes there are to read.
@@ -62,6 +124,41 @@ impl Buffer {
         self.poke(|raw| raw.last = start.wrapping_add(left));
     }
 
+    /// So many of the bytes that there are to read were read.
+    pub(crate) fn advance(&self, count: usize) {
+        let count = count.min(self.unread_bytes());
+        self.poke(|raw| raw.pos = raw.pos.wrapping_add(count));
+    }
+
+    /// The first bytes of this memory are to be read. It stays where it is, and nobody writes to it, until they were.
+    pub(crate) fn show(&self, memory: &mut Vec<u8>, count: usize, shown: Shown) {
+        let count = count.min(memory.len());
+        let (start, length) = (memory.as_mut_ptr(), memory.len());
+        self.poke(|raw| {
+            *raw = ngx_buf_t {
+                start,
+                pos: start,
+                last: start.wrapping_add(count),
+                end: start.wrapping_add(length),
+                // Whose it is, for filters that ask.
+                tag: from_ref(&OURS).cast_mut().cast(),
+                ..ngx_buf_t::default()
+            };
+            // An empty one only says something.
+            raw.set_temporary((count > 0).into());
+        });
+        self.mark(shown);
+    }
+
+    /// It says more of its place.
+    pub(crate) fn mark(&self, shown: Shown) {
+        self.poke(|raw| {
+            raw.set_flush((shown.is_flush || raw.flush() != 0).into());
+            raw.set_last_buf((shown.is_last || raw.last_buf() != 0).into());
+            raw.set_last_in_chain(raw.last_buf());
+        });
+    }
+
     /// Other bytes in place of all that there is; they stay as long as the request whose buffer this is.
     pub(crate) fn lead_to(&self, copy: &[u8]) {
         let range = copy.as_ptr_range();
@@ -69,6 +166,9 @@ impl Buffer {
         self.poke(|raw| (raw.start, raw.pos, raw.last, raw.end) = (start, start, end, end));
     }
 }
+
+/// Its address is the tag of buffers that this crate makes.
+static OURS: u8 = 0;
 
 /// The bytes of a buffer while somebody looks at them; they are there again when this is dropped, after a panic too, unless
 /// the buffer leads elsewhere by then.

@@ -3,6 +3,7 @@
 use crate::basic::event_loop::EventLoop;
 use crate::basic::guard::contain;
 use crate::basic::log::Log;
+use crate::connection::Event;
 use crate::sys;
 use crate::sys::{global, ngx_connection_t, ngx_event_t};
 use std::cell::UnsafeCell;
@@ -10,7 +11,7 @@ use std::rc::Rc;
 
 /// What nginx keeps of an event of ours; it stays where it is.
 struct Inner {
-    event: UnsafeCell<ngx_event_t>,
+    event: Event,
     /// nginx's debug log wants every event to belong to a connection.
     connection: UnsafeCell<ngx_connection_t>,
     callback: Box<dyn Fn(EventLoop) -> Option<usize>>,
@@ -31,13 +32,13 @@ pub struct Posted(Owned);
 fn make(_: EventLoop, callback: Box<dyn Fn(EventLoop) -> Option<usize>>) -> Owned {
     assert!(super::handles_events(), "this process handles no events yet: begin in init_process");
     let (handler, log) = (Some(happened as _), Log::of_cycle().as_ptr());
-    let event = UnsafeCell::new(ngx_event_t { handler, log, ..ngx_event_t::default() });
+    let event = Event::of(ngx_event_t { handler, log, ..ngx_event_t::default() });
     let connection = UnsafeCell::new(ngx_connection_t { fd: -1, ..ngx_connection_t::default() });
     let inner = Rc::new(Inner { event, connection, callback });
     // SAFETY: made above, and nobody else has it.
     unsafe {
         (*inner.connection.get()).data = Rc::as_ptr(&inner).cast_mut().cast();
-        (*inner.event.get()).data = inner.connection.get().cast();
+        (*inner.event.as_ptr()).data = inner.connection.get().cast();
     }
     Owned(inner)
 }
@@ -62,7 +63,7 @@ unsafe extern "C" fn happened(event: *mut ngx_event_t) {
 
 impl Drop for Owned {
     fn drop(&mut self) {
-        let event = self.0.event.get();
+        let event = self.0.event.as_ptr();
         // SAFETY: alive; an owner is neither `Send` nor `Sync`, so this is the event loop's thread.
         unsafe {
             if (*event).timer_set() != 0 {
@@ -86,7 +87,7 @@ impl Timer {
         callback: impl Fn(EventLoop) -> Option<usize> + 'static,
     ) -> Self {
         let owned = make(here, Box::new(callback));
-        let event = owned.0.event.get();
+        let event = owned.0.event.as_ptr();
         // SAFETY: made above; it stays until its owner is dropped, which takes the event back.
         unsafe {
             (*event).set_cancelable(1);
@@ -112,9 +113,13 @@ impl Posted {
     /// Runs the closure at the end of this turn of the event loop, once.
     #[inline]
     pub fn post(&self) {
-        let event = self.0.0.event.get();
-        // SAFETY: made by `new`; it stays until its owner is dropped, which takes the event back.
-        unsafe { sys::ngx_post_event(event, &raw mut sys::ngx_posted_events) };
+        self.0.0.event.post(false);
+    }
+
+    /// Runs the closure at the beginning of the next turn, once; nginx does not wait before that.
+    #[inline]
+    pub fn post_for_next_turn(&self) {
+        self.0.0.event.post(true);
     }
 }
 

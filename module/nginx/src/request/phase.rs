@@ -2,6 +2,7 @@
 
 use super::Request;
 use super::body::{BodyHandler, body_handler};
+use super::filters::NextFilters;
 use crate::basic::callback::one;
 use crate::basic::code::Code;
 use crate::basic::guard::contain;
@@ -9,10 +10,9 @@ use crate::conf::{Conf, CoreLocation};
 use crate::sys;
 use crate::sys::{
     ngx_array_push, ngx_http_client_body_handler_pt, ngx_http_finalize_request,
-    ngx_http_handler_pt, ngx_http_internal_redirect, ngx_http_output_header_filter_pt,
-    ngx_http_read_client_request_body, ngx_http_request_t, ngx_int_t, ngx_str_t,
+    ngx_http_handler_pt, ngx_http_internal_redirect, ngx_http_read_client_request_body,
+    ngx_http_request_t, ngx_int_t, ngx_str_t,
 };
-use std::cell::UnsafeCell;
 use std::marker::PhantomData;
 
 /// The phases to which modules add handlers, in nginx's order.
@@ -123,44 +123,16 @@ fn content_handler<H: PhaseHandler>() -> sys::ngx_http_handler_pt {
     Some(phase::<H, false>)
 }
 
-/// The filter that ran before a module's own was put in front of it.
-pub struct NextFilter(UnsafeCell<ngx_http_output_header_filter_pt>);
-
-// SAFETY: written while the configuration is read, and read on the event loop: one thread.
-unsafe impl Sync for NextFilter {}
-
-impl Default for NextFilter {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl NextFilter {
-    /// None so far.
-    pub const fn new() -> Self {
-        NextFilter(UnsafeCell::new(None))
-    }
-}
-
 /// The last word on a response's head, whoever made it: a filter that runs before nginx's own.
 pub trait HeaderFilter {
     /// For the error log.
     const NAME: &'static str;
     /// Where the rest of the chain is kept.
-    fn next() -> &'static NextFilter;
+    fn next() -> &'static NextFilters;
     /// Before the head is sent; `false`: this response cannot be sent.
     fn before(request: &Request) -> bool;
     /// After it was sent, well.
     fn after(_: &Request) {}
-}
-
-/// Puts a filter in front of nginx's, while a configuration is read: nginx begins a new chain for each.
-fn install<F: HeaderFilter>() {
-    // SAFETY: on the thread that reads the configuration, which is the event loop's; nginx's pointer to the chain.
-    unsafe {
-        *F::next().0.get() = sys::ngx_http_top_header_filter;
-        sys::ngx_http_top_header_filter = Some(one(filter::<F>));
-    }
 }
 
 extern "C" fn filter<F: HeaderFilter>(request: &Request) -> ngx_int_t {
@@ -168,14 +140,11 @@ extern "C" fn filter<F: HeaderFilter>(request: &Request) -> ngx_int_t {
     if !contain(F::NAME, false, || F::before(request)) {
         return Code::ERROR.0;
     }
-    // SAFETY: written by `install`, before any request, and nobody writes it meanwhile; nginx's own filter is there before any
-    // module's. It is called for a live request.
-    let answer =
-        unsafe { (*F::next().0.get()).map_or(Code::ERROR.0, |next| next(request.as_ptr())) };
-    if answer == Code::OK.0 {
+    let answer = F::next().go_on(request, None);
+    if answer == Code::OK {
         contain(F::NAME, (), || F::after(request));
     }
-    answer
+    answer.0
 }
 
 impl Conf {
@@ -197,7 +166,7 @@ impl Conf {
 
     /// Puts a filter in front of nginx's.
     pub fn add_header_filter<F: HeaderFilter>(&mut self) {
-        install::<F>();
+        F::next().stand_before(one(filter::<F>), None);
     }
 }
 

@@ -146,6 +146,15 @@ impl Request {
         });
     }
 
+    /// Nobody knows how long the body of the response will be.
+    pub fn forget_response_length(&self) {
+        self.length_header().into_iter().for_each(Header::remove);
+        self.with_out(|out| {
+            out.content_length_n = -1;
+            out.content_length = null_mut();
+        });
+    }
+
     /// Another status, of three digits.
     pub fn set_status(&self, status: u16) {
         self.with_out(|out| out.status = Code::three_digits(status));
