@@ -103,3 +103,30 @@ fn is_permitted(name: &str) -> bool {
             | "limit_rate_after"
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::location;
+    use super::*;
+    use crate::patterns::Compiler;
+    use oxigress_settings::grammar::directives::parse;
+
+    #[test]
+    fn conditions_of_a_text_have_200_changes_of_headers() {
+        let block = |count: usize| {
+            let headers: String = (0..count).map(|n| format!("add_header X-{n} 1;")).collect();
+            format!("if ($host) {{ {headers} }}")
+        };
+        let left = |text: &str| {
+            let (all, names) = (parse(text).unwrap(), Names::of('h', &[]));
+            let (_, left) =
+                location::apply(&all, &names, &mut Policies::default(), &mut Compiler::new([]));
+            left.iter().map(|one| one.reason().to_owned()).collect::<Vec<_>>()
+        };
+        assert!(left(&block(100).repeat(2)).is_empty());
+        let why = "more than 200 changes of headers within if are too many";
+        assert_eq!(left(&format!("{}{}", block(200), block(1))), [why]);
+        let why = left("if ($host) { allow ::1; }");
+        assert_eq!(why, ["allow is not supported within if"]);
+    }
+}
