@@ -305,9 +305,10 @@ impl Script {
     /// How many changes of headers stand under its conditions.
     pub fn header_count(&self) -> usize {
         let mut count = 0;
-        self.each_step(&mut |step| match step {
-            Step::If(If { location: Some(location), .. }) => count += location.header_count(),
-            _ => {}
+        self.each_step(&mut |step| {
+            if let Step::If(If { location: Some(location), .. }) = step {
+                count += location.header_count();
+            }
         });
         count
     }
