@@ -1,6 +1,7 @@
 //! What holds where an Ingress says nothing: the ConfigMap's part of policies.
 
 use oxigress_core::model::policy::{Access, Policies, Tracing};
+use std::collections::BTreeSet;
 
 /// What the ConfigMap says; its own defaults are the reference's.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,6 +14,8 @@ pub struct Defaults {
     pub cross_namespace: bool,
     /// `allow-snippet-annotations`: what snippets say is carried out.
     pub allows_snippets: bool,
+    /// Variables that the key http-snippet defines, in lower case.
+    pub variables: BTreeSet<String>,
     /// `retry-non-idempotent`: holds beside whatever `proxy-next-upstream` says.
     pub retry_non_idempotent: bool,
     /// `no-auth-locations`: beginnings of paths that ask nobody for a password.
@@ -50,6 +53,7 @@ impl Default for Defaults {
             tracing: Tracing::default(),
             cross_namespace: false,
             allows_snippets: false,
+            variables: BTreeSet::new(),
             retry_non_idempotent: false,
             no_auth_locations: vec!["/.well-known/acme-challenge".into()],
             allowed_response_headers: Vec::new(),

@@ -290,8 +290,7 @@ impl Translator {
         let is_first = std::mem::take(&mut self.is_first);
         let work_before = std::mem::take(&mut self.endpoint_work);
         let is_new_settings = self.read_settings(world, changed, is_first);
-        let mut hosts = self.read_gateway_claims(world, changed);
-        let mut backends = BTreeSet::new();
+        let (mut hosts, mut backends) = (self.read_gateway_claims(world, changed), BTreeSet::new());
         let mut ingresses = self.touched_ingresses(world, changed, is_new_settings);
         let turned = self.count_stock(world, &ingresses);
         ingresses.extend(turned);
@@ -302,6 +301,7 @@ impl Translator {
             }
         }
         if is_new_settings {
+            self.put_definitions();
             hosts.extend(self.claimants.keys().cloned());
             backends.extend(self.backend_specs.keys().cloned());
         }

@@ -34,7 +34,8 @@ pub use values::{RuleNames, location_path, upstream_name, upstream_name_parts};
 
 use crate::http::paths;
 use crate::model::policy::script::SharedIfLocation;
-use crate::model::policy::{Cors, PathEdit, Redirect, RedirectTo, Rewrite};
+use crate::model::policy::{Cors, PathEdit, Redirect, RedirectTo, Rewrite, Template};
+use crate::patterns::Budget;
 use crate::policy::cors;
 use crate::record::{RuleView, ServerView, SettingsView};
 use crate::text::template;
@@ -42,6 +43,7 @@ use facts::Parts;
 use listener::FoundHost;
 use rewrite::Rewritten;
 pub use script::Variable;
+pub use script::defined;
 use script::scripted::Scripted;
 use script::{Carried, Move};
 use values::Routed;
@@ -323,7 +325,20 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
     fn named(&mut self, rule: RuleView<'g>) -> Routed<'_, 'g, F> {
         self.route.is_named = true;
         let captures = self.route.captures.as_deref();
-        Routed { facts: self.facts, names: Some(RuleNames::of(rule)), captures }
+        let variables = self.edits.as_ref().and_then(|edits| edits.variables.as_ref());
+        let known = variables.map_or(&[][..], |variables| &variables[..]);
+        Routed { facts: self.facts, names: Some(RuleNames::of(rule)), captures, known }
+    }
+
+    /// Works out the variables of a text that are worked out of others; `false`: that takes too long.
+    #[cold]
+    fn know(&mut self, text: &Template, rule: RuleView<'g>) -> bool {
+        let mut known = self.edit().variables.take().unwrap_or_default();
+        let (generation, mut budget) = (self.generation, Budget::OF_SCRIPTS);
+        let source = defined::OfGeneration(generation);
+        let done = defined::know(text, &source, &mut known, &mut budget, &self.named(rule));
+        self.edit().variables = Some(known);
+        done.is_ok()
     }
 
     /// The redirect of a route.
@@ -356,6 +371,9 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
     }
 
     fn elsewhere(&mut self, to: &Redirect, rule: RuleView<'g>, is_relative: bool) -> Answer {
+        if defined::are_in(&to.location) && !self.know(&to.location, rule) {
+            return self.respond(500, Reason::NoAnswer);
+        }
         let (origin, target) = (self.facts.origin(), self.facts.target());
         let values = self.named(rule);
         let location = redirect::elsewhere(to, origin.as_deref(), is_relative, target, &values);
@@ -364,6 +382,9 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
 
     /// Puts the rule's path in place of the client's.
     fn rewrite(&mut self, to: &Rewrite, rule: RuleView<'g>) -> Option<Answer> {
+        if defined::are_in(&to.target) && !self.know(&to.target, rule) {
+            return Some(self.respond(500, Reason::NoAnswer));
+        }
         let args = self.facts.args();
         let values = self.named(rule);
         let Ok(result) = rewrite::apply(to, args, &values) else {

@@ -7,7 +7,9 @@ use crate::tls::client_certificate;
 use crate::tls::client_certificate::Told;
 use nginx::ssl::sha256;
 use oxigress_core::decision::asking::{self, Asking};
+use oxigress_core::decision::defined;
 use oxigress_core::decision::{Generation, Variable};
+use oxigress_core::model::policy::defined::OF_DEFINITIONS;
 use oxigress_core::model::policy::script::OF_LOCATION;
 use oxigress_core::model::policy::{Access, BasicAuth, ExternalAuth, Policies, Template};
 use oxigress_core::policy::auth;
@@ -203,11 +205,15 @@ impl External {
         let guard = request.worker().reader().read();
         let live = Live::new(request.worker(), &guard);
         let known = request.script_variables().iter();
-        let known = known.filter(|(name, _)| name.starts_with(OF_LOCATION)).cloned().collect();
+        let known = known
+            .filter(|(name, _)| name.starts_with(OF_LOCATION) || name.starts_with(OF_DEFINITIONS))
+            .cloned()
+            .collect();
         asking::before_asking(
             script,
             &RequestFacts::of(request),
             live.patterns().of(script.payer(namespace)),
+            &defined::OfGeneration(&live),
             known,
         )
     }

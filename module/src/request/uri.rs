@@ -51,7 +51,8 @@ impl Values for Request<'_> {
                 None => match Request::variable(self, name) {
                     // A script's, which nginx does not know.
                     None if name.starts_with(VARIABLES.as_bytes()) => {
-                        self.script_variable(name).map(Cow::Borrowed)
+                        let known = self.script_variable(name).map(Cow::Borrowed);
+                        known.or_else(|| self.defined_variable(name).map(Cow::Owned))
                     }
                     value => value.map(Cow::Borrowed),
                 },

@@ -262,6 +262,7 @@ fn has_own(policies: &Policies) -> bool {
         keeps_trailing_slash: _,
         rewrite: _,
         script: _,
+        definitions: _,
         upstream_host: _,
         cors: _,
         access: _,

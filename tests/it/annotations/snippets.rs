@@ -1,6 +1,6 @@
 //! Snippets mean what they mean to nginx: each of `tables/snippets.txt` is tried twice, pasted into a stock nginx.conf and
 //! as snippets of an Ingress, with the same requests, and the answers are compared. Those of `tables/snippets-every.txt`
-//! have the ConfigMap's snippets behind them.
+//! have the ConfigMap's snippets behind them, those of `tables/snippets-http.txt` the variables of its `http-snippet`.
 
 use anyhow::{Context, Result, ensure};
 use oxigress_tests::client::{Address, Request, Response, send};
@@ -15,6 +15,7 @@ use std::fmt::Write as _;
 
 const TABLE: &str = include_str!("../../tables/snippets.txt");
 const WITH_CONFIGMAP: &str = include_str!("../../tables/snippets-every.txt");
+const WITH_VARIABLES: &str = include_str!("../../tables/snippets-http.txt");
 
 /// A snippet and what is asked of it.
 struct Case {
@@ -38,6 +39,8 @@ struct Case {
 struct Every {
     location: String,
     server: String,
+    /// Outside all servers.
+    http: String,
 }
 
 /// The ports of the stock nginx.
@@ -71,6 +74,7 @@ fn cases(table: &str) -> Result<(Vec<Case>, Every)> {
         match part {
             "every location" => writeln!(every.location, "{line}")?,
             "every server" => writeln!(every.server, "{line}")?,
+            "every http" => writeln!(every.http, "{line}")?,
             _ => {}
         }
         let Some(case) = all.last_mut() else { continue };
@@ -113,6 +117,7 @@ fn stock(
     for module in ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"] {
         writeln!(text, "{module}_temp_path {module};")?;
     }
+    text += &every.http;
     let (port, auth) = (ports.stock, ports.auth);
     writeln!(
         text,
@@ -133,7 +138,7 @@ fn stock(
                 case.stock_auth
             );
         }
-        let Every { location, server } = every;
+        let Every { location, server, http: _ } = every;
         writeln!(
             text,
             "server {{\nlisten 127.0.0.1:{port};\nserver_name s{number}.test;\nproxy_http_version 1.1;\n\
@@ -159,6 +164,7 @@ fn product(
         "allow-snippet-annotations": "true",
         "location-snippet": every.location,
         "server-snippet": every.server,
+        "http-snippet": every.http,
     });
     writeln!(
         text,
@@ -305,4 +311,9 @@ fn snippets_answer_as_in_a_stock_nginx() {
 #[test]
 fn snippets_answer_so_with_those_of_the_configmap_behind_them() {
     pass("snippets-every", |directory| compare(directory, WITH_CONFIGMAP));
+}
+
+#[test]
+fn snippets_answer_so_with_variables_of_the_http_level() {
+    pass("snippets-http", |directory| compare(directory, WITH_VARIABLES));
 }

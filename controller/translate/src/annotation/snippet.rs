@@ -242,7 +242,8 @@ fn translate(
             return None;
         }
     };
-    let (names, left) = location::apply(&all, policies, compiler);
+    let defined = Names::of_definitions(reader.context.defaults.variables.iter());
+    let (names, left) = location::apply(&all, &defined, policies, compiler);
     say(reader, name, left, Some(policies));
     Some(names)
 }
@@ -256,7 +257,8 @@ fn translate_server(
     let (name, ingress) = ("server-snippet", reader.context.ingress);
     match directives::parse(text) {
         Ok(all) => {
-            let author = Author { scope: 's', namespace: &ingress.namespace };
+            let defined = Names::of_definitions(reader.context.defaults.variables.iter());
+            let author = Author { scope: 's', namespace: &ingress.namespace, defined: &defined };
             server::read(&mut OfAnnotation { reader, name }, author, all, compiler)
         }
         Err(why) => {
@@ -282,7 +284,9 @@ fn translate_auth(
     // Without one the locations are closed already.
     let external = policies.access.as_mut().and_then(|access| access.external.as_mut());
     let Some(external) = external else { return };
-    let left = auth::apply(&all, names, "", external, compiler);
+    let mut known = Names::of_definitions(reader.context.defaults.variables.iter());
+    known.learn_over(names);
+    let left = auth::apply(&all, Some(&known), "", external, compiler);
     say(reader, name, left, None);
 }
 

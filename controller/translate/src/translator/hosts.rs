@@ -9,7 +9,7 @@ use crate::host::owner::{self, GatewayClaim, HostView, ServedFrom};
 use crate::host::{gate, merge};
 use crate::ingress::Claims;
 use crate::translator::notes::Part;
-use oxigress_core::model::policy::{Policies, PolicyId};
+use oxigress_core::model::policy::{Definitions, Policies, PolicyId};
 use oxigress_core::model::{BackendId, Bundle, BundleId, HostPattern};
 use oxigress_core::wire::native::Patch;
 use oxigress_objects::{Key, Kind, Name, ObjectRef};
@@ -194,6 +194,15 @@ impl Translator {
             let all = &mut self.snapshot.bundles;
             put(all, &mut upsert.bundles, &mut remove.bundles, &id, bundle);
         }
+    }
+
+    /// The variables of `http-snippet`, under an id of their own: any text may have them.
+    pub(super) fn put_definitions(&mut self) {
+        let Ok(id) = PolicyId::parse(Definitions::ID) else { return };
+        let record = self.common.definitions.as_deref().cloned();
+        let Patch { upsert, remove, .. } = &mut self.patch;
+        let all = &mut self.snapshot.policies;
+        put(all, &mut upsert.policies, &mut remove.policies, &id, record);
     }
 
     /// A record stays as long as the rules of one host name it.

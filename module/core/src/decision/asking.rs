@@ -4,6 +4,7 @@
 //! Cost:    a budget of its own, beside that of the steps by which the request was decided; a request asks once.
 //! Source:  ngx_http_auth_request_module: a subrequest whose rewrite phase answers reaches no server, and its status counts.
 
+use super::script::defined::DefinitionSource;
 use super::script::{Carried, End, Run, Variable};
 use super::values::Routed;
 use super::{Answer, Facts};
@@ -24,11 +25,12 @@ pub fn before_asking<F: Facts>(
     script: &Script,
     facts: &F,
     patterns: NamespacePatterns<'_>,
+    definitions: &dyn DefinitionSource,
     variables: Vec<Variable>,
 ) -> Asking {
     // The location of a subrequest is no pattern: there are no captures before the first pattern matches.
-    let values = Routed { facts, names: None, captures: None };
-    let mut run = Run::new(values, patterns, None, Box::new(Carried::with(variables)));
+    let values = Routed { facts, names: None, captures: None, known: &[] };
+    let mut run = Run::new(values, patterns, definitions, None, Box::new(Carried::with(variables)));
     match run.take(&script.steps) {
         End::Over | End::Break => Asking::Server(run.into_uri().1.into_variables()),
         End::Answer(Answer::Respond(status), _) => Asking::Answer(status),
@@ -38,6 +40,7 @@ pub fn before_asking<F: Facts>(
 
 #[cfg(test)]
 mod tests {
+    use super::super::script::defined::OfGeneration;
     use super::super::tests::Generated;
     use super::*;
     use crate::patterns::Patterns;
@@ -47,7 +50,10 @@ mod tests {
         let script = serde_json::from_value(json!({"steps": steps})).unwrap();
         let known = vec![("snippet_l_a".into(), b"of the path".to_vec())];
         let patterns = Patterns::default();
-        before_asking(&script, &Generated::of(path, "", None), patterns.of(b"n"), known)
+        let records = crate::decision::tests::records(json!({}));
+        let generation = crate::decision::tests::generation(&records);
+        let facts = Generated::of(path, "", None);
+        before_asking(&script, &facts, patterns.of(b"n"), &OfGeneration(&generation), known)
     }
 
     #[test]

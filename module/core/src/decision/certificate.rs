@@ -165,7 +165,8 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
                 [b'@', ..] => Answer::Respond(status),
                 [b'/', ..] => Answer::Internal(page.as_str().into()),
                 _ => {
-                    let values = Routed { facts: self.facts, names: None, captures: None };
+                    let values =
+                        Routed { facts: self.facts, names: None, captures: None, known: &[] };
                     match template::expand(page.parts(), &values) {
                         Some(location) if !location.is_empty() => {
                             Answer::Redirect { code: 302, location }

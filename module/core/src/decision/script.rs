@@ -7,6 +7,7 @@
 //!          variables, paths and queries, however often the request is sent to another path.
 //! Source:  ngx_http_script_regex_start_code and its neighbours; a set of captures lasts until the next pattern matches.
 
+pub mod defined;
 pub(super) mod moved;
 pub(super) mod scripted;
 
@@ -16,12 +17,15 @@ use super::trace::Reason;
 use super::values::Routed;
 use super::{Answer, redirect};
 use crate::model::policy::Redirect;
+use crate::model::policy::Template;
+use crate::model::policy::defined::is_defined;
 use crate::model::policy::script::{
     self, If, Place, RewriteStep, SharedIfLocation, Step, Test, Then,
 };
 use crate::patterns::{Budget, Captures, NamespacePatterns, NoAnswer};
 use crate::text::query;
 use crate::text::template::{self, MAX_BYTES_OF_REQUEST, Values, cost};
+use defined::DefinitionSource;
 use std::borrow::Cow;
 
 /// How often a script may send a request to another path; nginx has the same bound.
@@ -78,7 +82,10 @@ impl Carried {
 
     /// Variables of the rule that takes the request now; those of a rule before it are nobody's any more.
     pub fn forget_rule(&mut self) {
-        let is_kept = |name: &str| script::OF_SERVERS.iter().any(|start| name.starts_with(start));
+        let is_kept = |name: &str| {
+            is_defined(name.as_bytes())
+                || script::OF_SERVERS.iter().any(|start| name.starts_with(start))
+        };
         self.variables.retain(|(name, _)| is_kept(name));
     }
 
@@ -140,6 +147,8 @@ pub(super) enum End {
 pub(super) struct Run<'a, 'g, F> {
     pub values: Routed<'a, 'g, F>,
     pub patterns: NamespacePatterns<'a>,
+    /// Where the variables are that are worked out of others.
+    definitions: &'a dyn DefinitionSource,
     /// `scheme://` and the host, for redirects to a path, unless they name none.
     pub origin: Option<Vec<u8>>,
     pub carried: Box<Carried>,
@@ -156,12 +165,14 @@ impl<'a, 'g, F: Facts> Run<'a, 'g, F> {
     pub fn new(
         values: Routed<'a, 'g, F>,
         patterns: NamespacePatterns<'a>,
+        definitions: &'a dyn DefinitionSource,
         origin: Option<Vec<u8>>,
         carried: Box<Carried>,
     ) -> Self {
         Run {
             values,
             patterns,
+            definitions,
             origin,
             carried,
             uri: None,
@@ -207,7 +218,7 @@ impl<'a, 'g, F: Facts> Run<'a, 'g, F> {
                     false => None,
                 },
                 Step::Set(set) => {
-                    let value = self.text(set.value.parts())?;
+                    let value = self.text(&set.value)?;
                     self.carried.spend(0, SETTING)?;
                     let variables = &mut self.carried.variables;
                     match variables.iter_mut().find(|(name, _)| **name == *set.name) {
@@ -217,7 +228,7 @@ impl<'a, 'g, F: Facts> Run<'a, 'g, F> {
                     None
                 }
                 Step::Rewrite(step) => self.rewrite(step)?,
-                Step::Answer(answer) => Some(self.answer(answer)),
+                Step::Answer(answer) => Some(self.answer(answer)?),
                 Step::Break => {
                     self.is_changed = false;
                     Some(End::Break)
@@ -230,13 +241,25 @@ impl<'a, 'g, F: Facts> Run<'a, 'g, F> {
         Ok(None)
     }
 
+    /// Works out the variables of a text that are worked out of others.
+    fn know(&mut self, text: &Template) -> Result<(), NoAnswer> {
+        if !defined::are_in(text) {
+            return Ok(());
+        }
+        let (mut known, mut budget) =
+            (std::mem::take(&mut self.carried.variables), self.carried.budget);
+        let before = known.len();
+        let done = defined::know(text, self.definitions, &mut known, &mut budget, self);
+        let bytes = known.iter().skip(before).map(|(_, value)| value.len()).sum();
+        (self.carried.variables, self.carried.budget) = (known, budget);
+        done.and_then(|()| self.carried.spend(bytes, 0))
+    }
+
     /// A text, within what all of the request's may have.
-    fn text<'t>(
-        &mut self,
-        parts: impl Iterator<Item = template::Part<'t>>,
-    ) -> Result<Vec<u8>, NoAnswer> {
+    fn text(&mut self, text: &Template) -> Result<Vec<u8>, NoAnswer> {
+        self.know(text)?;
         let mut effort = 0;
-        let text = template::assemble(parts, |part, text| {
+        let text = template::assemble(text.parts(), |part, text| {
             effort += cost::of_part(part);
             text.extend_from_slice(&self.value(part));
         });
@@ -246,10 +269,10 @@ impl<'a, 'g, F: Facts> Run<'a, 'g, F> {
     }
 
     fn holds(&mut self, test: &Test) -> Result<bool, NoAnswer> {
-        let value = self.text(test.value.parts())?;
+        let value = self.text(&test.value)?;
         let holds = match (&test.equals, &test.pattern) {
             (_, Some(pattern)) => self.search(pattern, value)?,
-            (Some(text), None) => value == self.text(text.parts())?,
+            (Some(text), None) => value == self.text(text)?,
             (None, None) => !matches!(&*value, b"" | b"0"),
         };
         Ok(holds != test.negated)
@@ -274,6 +297,7 @@ impl<'a, 'g, F: Facts> Run<'a, 'g, F> {
         if !self.search(&step.pattern, path)? {
             return Ok(None);
         }
+        self.know(&step.target)?;
         self.carried.spend(0, step.target.parts().map(cost::of_part).sum())?;
         let code = if step.then == Then::Permanent { 301 } else { 302 };
         let result = rewrite::apply_text(step.target.as_str(), self.args(), self);
@@ -302,21 +326,22 @@ impl<'a, 'g, F: Facts> Run<'a, 'g, F> {
         })
     }
 
-    fn answer(&self, answer: &script::Answer) -> End {
+    fn answer(&mut self, answer: &script::Answer) -> Result<End, NoAnswer> {
         let Some(location) = &answer.location else {
             // A redirect that leads nowhere is none.
             let status = if matches!(answer.code, 300..400) { 400 } else { answer.code };
-            return End::Answer(Answer::Respond(status), Reason::ScriptAnswers);
+            return Ok(End::Answer(Answer::Respond(status), Reason::ScriptAnswers));
         };
+        self.know(location)?;
         let to = Redirect { code: answer.code, location: location.clone(), appends_target: false };
         let is_relative = self.origin.is_none();
-        match redirect::elsewhere(&to, self.origin.as_deref(), is_relative, b"", self) {
+        Ok(match redirect::elsewhere(&to, self.origin.as_deref(), is_relative, b"", self) {
             Some(location) => {
                 let answer = Answer::Redirect { code: answer.code, location };
                 End::Answer(answer, Reason::ScriptAnswers)
             }
             None => End::Answer(Answer::Respond(400), Reason::RedirectLeadsNowhere),
-        }
+        })
     }
 
     /// The policies of the server's location that takes the request from its rule, whose path that is, with whether it is a

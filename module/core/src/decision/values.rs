@@ -1,6 +1,6 @@
 //! Variables whose values come from the rule that takes the request.
 
-use super::Facts;
+use super::{Facts, Variable};
 use crate::patterns::Captures;
 use crate::record::RuleView;
 use crate::text::template::Values;
@@ -66,12 +66,17 @@ pub(super) struct Routed<'a, 'g, F> {
     /// `None`: no rule is known yet.
     pub names: Option<RuleNames<'g>>,
     pub captures: Option<&'a Captures>,
+    /// Variables that are worked out of others.
+    pub known: &'a [Variable],
 }
 
 impl<F: Facts> Values for Routed<'_, '_, F> {
     fn variable(&self, name: &[u8]) -> Option<Cow<'_, [u8]>> {
-        match self.names.and_then(|names| names.variable(name)) {
-            Some(value) => Some(value),
+        if let Some(value) = self.names.and_then(|names| names.variable(name)) {
+            return Some(value);
+        }
+        match self.known.iter().find(|(known, _)| known.as_bytes() == name) {
+            Some((_, value)) => Some(Cow::Borrowed(value)),
             None => self.facts.variable(name),
         }
     }

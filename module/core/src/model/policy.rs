@@ -8,6 +8,7 @@
 //! Source:  ingress-nginx's annotations; limits are ours.
 
 mod access;
+pub mod defined;
 mod if_location;
 mod input;
 mod proxy;
@@ -23,6 +24,7 @@ pub use access::{
     Access, AuthCache, AuthHost, BasicAuth, ConnectionLimit, ExternalAuth, Ipv6Prefix, Limits,
     RateLimit, Validity,
 };
+pub use defined::Definitions;
 pub use input::InputEdit;
 pub use proxy::{
     Condition, ConnectionHeader, CookieFlags, HttpVersion, Protocol, Proxy, ProxyRedirect,
@@ -73,6 +75,9 @@ pub struct Policies {
     /// Steps before all else that these policies answer, as nginx's rewrite module takes them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub script: Option<Box<Script>>,
+    /// Of the policies [`Definitions::ID`]: variables for the texts of all others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub definitions: Option<Box<Definitions>>,
     /// `Host` as the endpoint sees it; absent: the client's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub upstream_host: Option<Template>,
@@ -293,6 +298,7 @@ impl Policies {
             relative_redirects: _,
             rewrite: _,
             script: _,
+            definitions: _,
             upstream_host: _,
             cors: _,
             limits: _,

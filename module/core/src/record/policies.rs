@@ -3,6 +3,7 @@
 use super::definition::Record;
 use super::definition::{Checks, Fault};
 use super::{check_json, decode_json, encode_json};
+use crate::model::policy::defined::{Definitions, check_name};
 use crate::model::policy::{Limits, Policies, PolicyId, Proxy, Script, UpstreamTls};
 use crate::text::template::cost;
 
@@ -36,6 +37,7 @@ pub fn check_policies(policies: &Policies, checks: &dyn Checks) -> Result<(), Fa
     check_cost(policies)?;
     policies.limits.as_ref().map_or(Ok(()), check_limits)?;
     policies.script.as_ref().map_or(Ok(()), |script| check_script("/script", script))?;
+    policies.definitions.as_ref().map_or(Ok(()), |found| check_definitions(found))?;
     let external = policies.access.as_ref().and_then(|access| access.external.as_ref());
     if let Some(script) = external.and_then(|external| external.script.as_ref()) {
         check_script("/access/external/script", script)?;
@@ -108,6 +110,21 @@ fn check_script(field: &'static str, script: &Script) -> Result<(), Fault> {
             Err(Fault::new(field, format!("{count} {what}, at most {most} are taken: use fewer")))
         }
     }
+}
+
+fn check_definitions(found: &Definitions) -> Result<(), Fault> {
+    let counts = [
+        ("variables", found.variables.len(), Definitions::MAX_VARIABLES),
+        ("patterns", found.patterns().count(), Definitions::MAX_PATTERNS),
+    ];
+    if let Some((what, count, most)) = counts.into_iter().find(|(_, count, most)| count > most) {
+        let why = format!("{count} {what}, at most {most} are taken: use fewer");
+        return Err(Fault::new("/definitions", why));
+    }
+    let mut names = found.variables.keys();
+    names
+        .try_for_each(|name| check_name(name))
+        .map_err(|why| Fault::new("/definitions/variables", why.to_string()))
 }
 
 fn check_limits(limits: &Limits) -> Result<(), Fault> {

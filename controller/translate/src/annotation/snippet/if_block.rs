@@ -114,8 +114,9 @@ mod tests {
             format!("if ($host) {{ {headers} }}")
         };
         let left = |text: &str| {
-            let all = parse(text).unwrap();
-            let (_, left) = location::apply(&all, &mut Policies::default(), &mut Compiler::new([]));
+            let (all, names) = (parse(text).unwrap(), Names::of('h', &[]));
+            let (_, left) =
+                location::apply(&all, &names, &mut Policies::default(), &mut Compiler::new([]));
             left.iter().map(|one| one.reason().to_owned()).collect::<Vec<_>>()
         };
         assert!(left(&block(100).repeat(2)).is_empty());

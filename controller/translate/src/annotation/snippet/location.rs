@@ -24,13 +24,16 @@ use oxigress_settings::grammar::retries;
 
 pub use super::values::{Left, Loss};
 
-/// Puts what the directives say into the policies; answers their variables, and those that it leaves out.
+/// Puts what the directives say into the policies; answers their variables, and those that it leaves out. `defined`: variables of an
+/// `http-snippet`.
 pub fn apply<'d>(
     directives: &'d [Directive],
+    defined: &Names,
     policies: &mut Policies,
     compiler: &mut Compiler<'_>,
 ) -> (Names, Vec<Left<'d>>) {
     let mut names = Names::of('l', directives);
+    names.learn(defined);
     let mut left = Vec::new();
     if script::is_needed(directives) {
         let at = At::Location { has_rewrite: policies.rewrite.is_some() };
@@ -285,7 +288,7 @@ mod tests {
 
     fn read_onto(mut policies: Policies, text: &str) -> (String, Vec<String>) {
         let all = parse(text).unwrap();
-        let (_, left) = apply(&all, &mut policies, &mut Compiler::new([]));
+        let (_, left) = apply(&all, &Names::of('h', &[]), &mut policies, &mut Compiler::new([]));
         let left = left.into_iter().map(|left| {
             let why = left.why.as_deref().unwrap_or("not known").to_owned();
             let loss = match left.loss {
@@ -385,7 +388,6 @@ mod tests {
             ("if ($host) { proxy_set_header A b; }", "1 if proxy_set_header is not supported"),
             ("if ($host) { add_header A $unknown; }", "1 if variable $unknown cannot"),
             ("if ($a ~ b) { add_header A $1; }", "1 if "),
-            ("if ($host) { allow ::1; }", "1 if opens allow is not supported within if"),
             ("if ($host) {\nadd_header Content-Length 0; }", "2 add_header idle the gateway says"),
             ("if ($host) {\naccess_log /x; }", "2 access_log idle only the operator"),
             ("set $a b; if (-f $a) { return 403; }", "1 if opens it is ($variable)"),

@@ -11,6 +11,9 @@ use std::collections::BTreeMap;
 /// The scope of an auth subrequest.
 pub const OF_AUTH: char = 'a';
 
+/// The scope of what an `http-snippet` defines.
+const OF_DEFINITIONS: char = 'h';
+
 /// Longest name of a variable.
 const MOST_LETTERS: usize = 64;
 
@@ -40,6 +43,20 @@ impl Names {
             _ => {}
         });
         names
+    }
+
+    /// The variables that an `http-snippet` defines under these names.
+    pub fn of_definitions<S: AsRef<str>>(all: impl Iterator<Item = S>) -> Self {
+        let all = all.filter(|name| is_name(name.as_ref()));
+        let known = all.map(|name| (name.as_ref().to_ascii_lowercase(), OF_DEFINITIONS));
+        Names { scope: OF_DEFINITIONS, known: known.collect(), has_patterns: false }
+    }
+
+    /// Takes over the variables of another text, also in place of those of the same name.
+    pub fn learn_over(&mut self, of: Option<&Names>) {
+        for (name, scope) in of.iter().flat_map(|of| &of.known) {
+            self.known.insert(name.clone(), *scope);
+        }
     }
 
     /// The variables of a location beside those of its server.

@@ -59,6 +59,8 @@ pub struct Author<'a> {
     pub scope: char,
     /// The namespace that pays for its patterns.
     pub namespace: &'a str,
+    /// The variables of an `http-snippet`.
+    pub defined: &'a Names,
 }
 
 /// Reads one; `None`: it cannot be carried out, which is said as closing. The inner `None`: it says nothing.
@@ -71,6 +73,7 @@ pub fn read(
     let protects = !found(NAME, &all).1.is_empty();
     let (places, rest): (Vec<_>, Vec<_>) = all.into_iter().partition(is_location);
     let mut names = Names::of(author.scope, &rest);
+    names.learn(author.defined);
     let (steps, mut left) = script::read_all(&rest, &mut names, At::Elsewhere, compiler);
     let plain: Vec<_> = rest.iter().filter(|one| !script::is_step(one)).cloned().collect();
     let mut lists = Policies::default();

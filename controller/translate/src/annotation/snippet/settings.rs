@@ -4,6 +4,8 @@
 //!          is [`Common`]: each path has it behind what its own annotations say, as in ingress-nginx's template.
 //! Errors:  what cannot be carried out and may keep somebody out closes every location.
 
+mod definitions;
+
 use super::names::Names;
 use super::script;
 use super::server::{self, Author, MOST_INHERITED_BYTES, ServerSnippet};
@@ -12,6 +14,7 @@ use super::values::{At, Left, Loss};
 use super::{auth, headers, levels, location, name_each, say_to};
 use crate::claim::policies::id_of;
 use crate::patterns::Compiler;
+use oxigress_core::model::policy::defined::OF_DEFINITIONS;
 use oxigress_core::model::policy::{Policies, PolicyId, Protocol, Proxy, Script};
 use oxigress_objects::verdict::Note;
 use oxigress_settings::Settings;
@@ -26,6 +29,8 @@ const OF_LOCATIONS: char = 'g';
 /// What the ConfigMap's snippets say about all Ingresses.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Common {
+    /// The policies that define variables for texts; `None`: none does.
+    pub definitions: Option<Arc<Policies>>,
     /// What servers inherit.
     http: Policies,
     server: Option<ServerSnippet>,
@@ -48,11 +53,13 @@ struct EveryLocation {
 pub fn read(settings: &mut Settings, owner: &str, notes: &mut Vec<Note>) -> Common {
     let compiler = &mut Compiler::new([]);
     name_others(settings, notes);
+    let definitions = read_definitions(settings, owner, notes, compiler);
+    let defined = Names::of_definitions(settings.defaults.variables.iter());
     read_auth(settings, owner, notes, compiler);
-    let http = read_http(settings, notes);
-    let (server, names) = read_server(settings, owner, notes, compiler);
+    let http = read_http(settings, notes, &defined);
+    let (server, names) = read_server(settings, owner, notes, compiler, &defined);
     let location = read_location(settings, owner, notes, compiler, &names);
-    Common { http, server, location }
+    Common { definitions, http, server, location }
 }
 
 /// The directives of a text; `None`: there are none, or they cannot be read, and all is closed.
@@ -83,7 +90,8 @@ fn read_auth(
         return;
     };
     let Some(all) = parse(&mut to, &text) else { return };
-    let left = auth::apply(&all, None, owner, &mut external, compiler);
+    let defined = Names::of_definitions(to.settings.defaults.variables.iter());
+    let left = auth::apply(&all, Some(&defined), owner, &mut external, compiler);
     say_to(&mut to, "auth-snippet", left, None);
     settings.defaults.policies.access.get_or_insert_default().external = Some(external);
 }
@@ -96,14 +104,36 @@ fn name_others(settings: &mut Settings, notes: &mut Vec<Note>) {
     }
 }
 
+/// The variables that `http-snippet` defines, whose names the settings have from then on.
+fn read_definitions(
+    settings: &mut Settings,
+    owner: &str,
+    notes: &mut Vec<Note>,
+    compiler: &mut Compiler<'_>,
+) -> Option<Arc<Policies>> {
+    // What cannot be read is said below.
+    let all = directives::parse(&settings.snippets.http).unwrap_or_default();
+    let (found, left) = definitions::read(&all, owner, compiler);
+    // What stands in their blocks is no directive.
+    let bare: Vec<_> = left.iter().map(|one| levels::bare(one.directive)).collect();
+    let left = left.into_iter().zip(&bare);
+    let left = left.map(|(one, directive)| Left { directive, ..one }).collect();
+    say_to(&mut OfKey { settings, notes, key: "http-snippet" }, "http-snippet", left, None);
+    let names = found.variables.keys().filter_map(|name| name.strip_prefix(OF_DEFINITIONS));
+    settings.defaults.variables = names.map(str::to_owned).collect();
+    let definitions = Some(Box::new(found)).filter(|found| !found.variables.is_empty())?;
+    Some(Arc::new(Policies { definitions: Some(definitions), ..Policies::default() }))
+}
+
 /// What servers inherit.
-fn read_http(settings: &mut Settings, notes: &mut Vec<Note>) -> Policies {
+fn read_http(settings: &mut Settings, notes: &mut Vec<Note>, defined: &Names) -> Policies {
     let text = settings.snippets.http.clone();
     let mut to = OfKey { settings, notes, key: "http-snippet" };
-    let all = parse(&mut to, &text).unwrap_or_default();
+    let mut all = parse(&mut to, &text).unwrap_or_default();
+    all.retain(|directive| !definitions::is_one(directive));
     let (served, others): (Vec<_>, Vec<_>) = all.into_iter().partition(is_of_http);
-    let (names, mut lists) = (Names::of(OF_SERVERS, &[]), Policies::default());
-    let left = server::inherited(&served, &names, &mut lists, 0);
+    let mut lists = Policies::default();
+    let left = server::inherited(&served, defined, &mut lists, 0);
     say_to(&mut to, "http-snippet", left, None);
     let others: Vec<_> = others.iter().map(levels::bare).collect();
     let left = others.iter().map(|directive| {
@@ -133,12 +163,14 @@ fn read_server(
     owner: &str,
     notes: &mut Vec<Note>,
     compiler: &mut Compiler<'_>,
+    defined: &Names,
 ) -> (Option<ServerSnippet>, Names) {
     let text = settings.snippets.server.clone();
     let mut to = OfKey { settings, notes, key: "server-snippet" };
     let all = parse(&mut to, &text).unwrap_or_default();
-    let names = Names::of(OF_SERVERS, &all);
-    let author = Author { scope: OF_SERVERS, namespace: owner };
+    let mut names = Names::of(OF_SERVERS, &all);
+    names.learn(defined);
+    let author = Author { scope: OF_SERVERS, namespace: owner, defined };
     (server::read(&mut to, author, all, compiler).flatten(), names)
 }
 

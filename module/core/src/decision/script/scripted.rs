@@ -1,5 +1,6 @@
 //! A decision about a request whose rule has a script.
 
+use super::defined::{DefinitionSource, OfGeneration};
 use super::moved::Moved;
 use super::{Carried, End, Move, Run, Uri};
 use crate::decision::facts::{CompiledPolicies, Facts, Generation};
@@ -152,16 +153,17 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
     fn run<'s>(
         &'s mut self,
         rule: RuleView<'g>,
+        definitions: &'s dyn DefinitionSource,
         is_relative: bool,
         carried: Box<Carried>,
     ) -> Run<'s, 'g, F> {
         self.route.is_named = true;
         let facts = self.facts;
         let captures = self.route.captures.as_deref();
-        let values = Routed { facts, names: Some(RuleNames::of(rule)), captures };
+        let values = Routed { facts, names: Some(RuleNames::of(rule)), captures, known: &[] };
         let [_, namespace, ..] = rule.texts();
         let patterns = self.generation.patterns().of(namespace);
-        Run::new(values, patterns, facts.origin().filter(|_| !is_relative), carried)
+        Run::new(values, patterns, definitions, facts.origin().filter(|_| !is_relative), carried)
     }
 
     /// The policies that those of a rule name.
@@ -194,7 +196,8 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
         let (place, generation) = (self.place_of(rule), self.generation);
         let [_, namespace, ..] = rule.texts();
         let all = generation.patterns();
-        let mut run = self.run(rule, false, carried);
+        let definitions = OfGeneration(generation);
+        let mut run = self.run(rule, &definitions, false, carried);
         if !std::mem::replace(&mut run.carried.has_server_steps, true) {
             let mut mover = None;
             for (script, owner) in servers {
@@ -255,7 +258,8 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
     ) -> (Option<Answer>, bool) {
         let generation = self.generation;
         let [_, namespace, ..] = rule.texts();
-        let mut run = self.run(rule, is_relative, carried);
+        let definitions = OfGeneration(generation);
+        let mut run = self.run(rule, &definitions, is_relative, carried);
         let (mut end, mut mover) = (End::Over, None);
         for (script, owner) in scripts {
             run.patterns = generation.patterns().of(script.payer(namespace));

@@ -31,6 +31,7 @@ impl Policies {
             redirect,
             rewrite,
             script,
+            definitions,
             upstream_host,
             access,
             limits,
@@ -68,6 +69,7 @@ impl Policies {
             all.extend([target].into_iter().chain(forwarded_prefix));
         }
         all.extend(script.iter().flat_map(|script| script.templates()));
+        all.extend(definitions.iter().flat_map(|definitions| definitions.templates()));
         all.extend(upstream_host);
         all.extend(limits.iter().filter_map(|Limits { key, .. }| key.as_ref()));
         all.extend(tracing.iter().filter_map(|Tracing { operation, .. }| operation.as_ref()));
@@ -137,6 +139,14 @@ mod tests {
                 {"set": {"name": "snippet_a", "value": "$host"}},
                 {"rewrite": {"pattern": "a", "target": "$host"}},
             ]},
+            "definitions": {"variables": {
+                "snippet_h_a": {"map": {
+                    "source": "$host", "default": "$host", "texts": {"a": "$host"}, "heads": {"a": "$host"},
+                    "tails": {"a": "$host"}, "patterns": [["a", "$host"]],
+                }},
+                "snippet_h_b": {"geo": {"source": "$host", "ranges": [], "values": []}},
+                "snippet_h_c": {"split": {"source": "$host", "parts": []}},
+            }},
             "upstream_host": "$host",
             "limits": {"owner": "o", "key": "$host"},
             "tracing": {"operation": "$host", "sampling": 1},
@@ -158,6 +168,6 @@ mod tests {
         }))
         .unwrap();
         let written = serde_json::to_string(&policies).unwrap().matches("$host").count();
-        assert_eq!((policies.templates().len(), written), (29, 29));
+        assert_eq!((policies.templates().len(), written), (37, 37));
     }
 }

@@ -1,6 +1,6 @@
 use super::*;
 use oxigress_objects::ConfigMap;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The settings, what all Ingresses have, and the notes.
 fn said(data: &[(&str, &str)]) -> (Settings, Common, Vec<String>) {
@@ -132,12 +132,12 @@ fn headers_of_what_is_left_out_are_not_the_client_s() {
 fn servers_inherit_what_http_says_and_the_rest_of_it_is_named() {
     let (settings, common, notes) = said(&[(
         "http-snippet",
-        "add_header X-A http always;\nmap $host $tenant {\n  default a;\n  deny all;\n}\nproxy_read_timeout 5s;\nlog_format a b;",
+        "add_header X-A http always;\nmap $host $tenant {\n  include a;\n  deny all;\n}\nproxy_read_timeout 5s;\nlog_format a b;",
     )]);
     assert_eq!(settings.closing_key, None);
     let notes = notes.join("\n");
     for part in [
-        "data.http-snippet: line 2: map is ignored: use set and if in server-snippet",
+        "data.http-snippet: line 2: map is ignored: no files are read: write out what it has",
         "data.http-snippet: line 6: proxy_read_timeout has no effect: use the key proxy-read-timeout",
         "data.http-snippet: line 7: log_format is ignored: use the key log-format-upstream",
     ] {
@@ -195,4 +195,40 @@ fn what_steps_of_a_path_could_pass_by_is_no_limit_of_all_locations() {
     assert_eq!(notes, Vec::<String>::new());
     assert_eq!(path(&common, "{}"), "{}");
     assert!(path(&common, r#"{"proxy":{"protocol":"grpc"}}"#).contains("request_headers"));
+}
+
+#[test]
+fn what_http_defines_is_known_to_texts_and_what_it_cannot_is_named() {
+    let (settings, common, notes) = said(&[
+        (
+            "http-snippet",
+            "map $arg_a $One { default 0; ~*^b(.) $1; }\ngeo $near { 10.0.0.0/8 1; }\nadd_header A $one;\n             split_clients $near$two $three { 50% a; * b; }\nmap $host $two { include x; }\n             map $arg_a $four { a $1; }\nmap $five $five { a b; }\ngeo $six { proxy 10.0.0.0/8; }\n             split_clients a $seven { 60% a; 50% b; }\nmap $host $host { a b; }\n             map $http_upgrade $connection_upgrade { default upgrade; }\nmap a $eight { a b; A c; }",
+        ),
+        ("location-snippet", "if ($near) { set $x $one; }"),
+    ]);
+    assert_eq!(settings.closing_key, None);
+    assert_eq!(settings.defaults.variables, BTreeSet::from(["near".into(), "one".into()]));
+    let notes = notes.join("\n");
+    for part in [
+        "line 4: split_clients is ignored: variable $two cannot be used here",
+        "line 5: map is ignored: no files are read",
+        "line 6: map is ignored: captures are known to the values of patterns only",
+        "line 7: map is ignored: it is worked out of itself",
+        "line 8: geo is ignored: whom the gateway believes",
+        "line 9: split_clients is ignored: its parts are more than 100%",
+        "line 10: map is ignored: variable $host is nginx's own",
+        "line 11: map has no effect: the gateway works this variable out itself",
+        "line 12: map is ignored: it has two lines for a",
+    ] {
+        assert!(notes.contains(part), "{part}: {notes}");
+    }
+    assert!(path(&common, "{}").contains(r#""value":"$snippet_h_one""#));
+    let records: BTreeMap<_, _> = common.records().collect();
+    let found = common.definitions.as_ref().and_then(|all| all.definitions.as_ref()).unwrap();
+    assert_eq!(found.owner, "ingress");
+    let expected = r#"{"snippet_h_near":{"geo":{"source":"$remote_addr","ranges":[["10.0.0.0","10.255.255.255",0]],"values":["1"]}},"snippet_h_one":{"map":{"source":"$arg_a","default":"0","patterns":[["(?i)^b(.)","$1"]]}}}"#;
+    assert_eq!(serde_json::to_string(&found.variables).unwrap(), expected);
+    let steps = records.values().find_map(|policies| policies.script.as_ref()).unwrap();
+    let steps = serde_json::to_string(&steps.steps).unwrap();
+    assert!(steps.contains(r#""value":"$snippet_h_near""#), "{steps}");
 }

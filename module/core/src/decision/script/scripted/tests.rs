@@ -306,3 +306,52 @@ fn the_last_condition_that_holds_has_the_answer() {
         assert_eq!(found(path, args), (answer.to_owned(), name.to_owned()), "{path} {args}");
     }
 }
+
+#[test]
+fn variables_are_worked_out_of_others_once_and_what_is_not_there_lets_nobody_in() {
+    let set = |name: &str, value: &str| json!({"set": {"name": name, "value": value}});
+    let kept = json!({"pattern": "^/a(.*)", "target": "/b$1", "then": "break"});
+    let definitions = json!({"owner": "ingress", "variables": {
+        "snippet_h_kind": {"map": {
+            "source": "$uri", "default": "none", "texts": {"/a": "[$snippet_h_share]"},
+            "patterns": [["^/(.)/(.*)", "$2$1"]],
+        }},
+        "snippet_h_share": {"split": {"source": "$arg_u", "parts": [[0x1000_0000, "low"], [0, "high"]]}},
+        "snippet_h_zone": {"geo": {
+            "source": "$arg_ip", "ranges": [["10.0.0.0", "10.0.0.9", 0]], "values": ["ten"],
+        }},
+    }});
+    let policies = json!({
+        "http-snippet": {"definitions": definitions},
+        "p": {"script": {"steps": [
+            set("snippet_l_before", "$snippet_h_kind"),
+            {"rewrite": kept},
+        ]}},
+        "q": {"redirect": {"code": 301, "location": "https://b.test/$snippet_h_kind"}},
+        "z": {"script": {"steps": [set("snippet_l_z", "$snippet_h_zone")]}},
+        "r": {"script": {"steps": [
+            {"if": {"test": {"value": "$snippet_h_gone"}, "then": [{"answer": {"code": 403}}]}},
+        ]}},
+    });
+    let found = |path: &'static str, args: &'static str| {
+        let rules = [("/", "p"), ("/q", "q"), ("/r", "r"), ("/z", "z")];
+        let (answer, edits) = decided(&rules, &policies, &Generated::of(path, args, None));
+        let shown = |(name, value): &(Box<str>, Vec<u8>)| {
+            format!("{name}={}", String::from_utf8_lossy(value))
+        };
+        let all: Vec<_> = edits.variables.iter().flat_map(|all| all.iter().map(shown)).collect();
+        (answer, all.join(" "))
+    };
+    let (answer, variables) = found("/a", "u=");
+    assert_eq!(answer, "to /");
+    let expected = "snippet_h_share=low snippet_h_kind=[low] snippet_l_before=[low]";
+    assert_eq!(variables, expected);
+    let (_, variables) = found("/a/x", "");
+    assert_eq!(variables, "snippet_h_kind=xa snippet_l_before=xa");
+    let (answer, variables) = found("/q/x", "");
+    assert!(answer.contains("301"), "{answer}");
+    assert_eq!(variables, "snippet_h_kind=xq");
+    assert_eq!(found("/z", "ip=10.0.0.9").1, "snippet_h_zone=ten snippet_l_z=ten");
+    assert_eq!(found("/z", "ip=10.0.0.10").1, "snippet_h_zone= snippet_l_z=");
+    assert_eq!(found("/r", "").0, "Respond(500)");
+}

@@ -1,0 +1,186 @@
+//! Variables that are worked out of others when a text first needs them: those of [`Definitions`].
+//!
+//! Errors:  what takes too long has no value; steps that need it answer 500.
+//! Cost:    nothing for texts without such a variable. Each is worked out once for a request.
+//! Source:  ngx_http_map_variable, ngx_http_geo_variable, ngx_http_split_clients_variable.
+
+use super::Variable;
+use crate::decision::facts::{CompiledPolicies, Generation};
+use crate::model::policy::Template;
+use crate::model::policy::defined::{
+    Definition, Definitions, Geo, Map, OF_DEFINITIONS, is_defined,
+};
+use crate::model::policy::script::VARIABLES;
+use crate::patterns::{Budget, Captures, NamespacePatterns, NoAnswer};
+use crate::text::template::{self, Part, Values};
+use std::borrow::Cow;
+
+/// Where definitions are.
+pub trait DefinitionSource {
+    /// Calls the function with them and with the patterns of who wrote them, if there are any.
+    fn with(&self, read: &mut dyn FnMut(&Definitions, NamespacePatterns<'_>));
+}
+
+/// The definitions of a generation.
+pub struct OfGeneration<'a, G>(pub &'a G);
+
+impl<'g, G: Generation<'g>> DefinitionSource for OfGeneration<'_, G> {
+    #[cold]
+    fn with(&self, read: &mut dyn FnMut(&Definitions, NamespacePatterns<'_>)) {
+        let OfGeneration(generation) = self;
+        let Some(policies) = generation.policies(Definitions::ID.as_bytes()) else { return };
+        if let Some(found) = &policies.source().definitions {
+            read(found, generation.patterns().of(found.owner.as_bytes()));
+        }
+    }
+}
+
+/// Whether a text has such a variable.
+pub fn are_in(text: &Template) -> bool {
+    text.as_str().contains(OF_DEFINITIONS)
+}
+
+/// Works out the variables of a text that are not known yet, and adds them to `known`.
+#[cold]
+pub fn know(
+    text: &Template,
+    source: &dyn DefinitionSource,
+    known: &mut Vec<Variable>,
+    budget: &mut Budget,
+    values: &dyn Values,
+) -> Result<(), NoAnswer> {
+    // Definitions that are not there yet, or any more, might have decided about the request.
+    let mut done = Err(NoAnswer);
+    source.with(&mut |definitions, patterns| {
+        let mut work = Work { definitions, patterns, known, budget, values };
+        done = work.text(text, 0);
+    });
+    done
+}
+
+/// As [`know`], of one variable. What takes too long is empty.
+#[cold]
+pub fn value<'v>(
+    name: &[u8],
+    source: &dyn DefinitionSource,
+    known: &'v mut Vec<Variable>,
+    budget: &mut Budget,
+    values: &dyn Values,
+) -> Option<&'v [u8]> {
+    let is_it = |(known, _): &&Variable| known.as_bytes() == name;
+    if !known.iter().any(|known| is_it(&known)) {
+        source.with(&mut |definitions, patterns| {
+            let mut work = Work { definitions, patterns, known, budget, values };
+            if work.variable(name, 0).is_err() {
+                work.known.push((String::from_utf8_lossy(name).into(), Vec::new()));
+            }
+        });
+    }
+    known.iter().find(is_it).map(|(_, value)| &**value)
+}
+
+struct Work<'w> {
+    definitions: &'w Definitions,
+    patterns: NamespacePatterns<'w>,
+    known: &'w mut Vec<Variable>,
+    budget: &'w mut Budget,
+    values: &'w dyn Values,
+}
+
+impl Work<'_> {
+    fn text(&mut self, text: &Template, depth: usize) -> Result<(), NoAnswer> {
+        for part in text.parts() {
+            match part {
+                Part::Variable(name) if is_defined(name) => self.variable(name, depth)?,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn variable(&mut self, name: &[u8], depth: usize) -> Result<(), NoAnswer> {
+        let is_known = self.known.iter().any(|(known, _)| known.as_bytes() == name);
+        let definitions = self.definitions;
+        let found = str::from_utf8(name)
+            .ok()
+            .and_then(|name| definitions.variables.get_key_value(name).filter(|_| !is_known));
+        let Some((name, definition)) = found else {
+            return if is_known { Ok(()) } else { Err(NoAnswer) };
+        };
+        if depth > Definitions::MAX_DEPTH {
+            return Err(NoAnswer);
+        }
+        let source = self.expanded(definition.source(), None, depth)?;
+        let value = match definition {
+            Definition::Map(map) => self.mapped(map, source, depth)?,
+            Definition::Geo(geo) => {
+                let text = str::from_utf8(&source).unwrap_or_default();
+                let address = text.parse::<std::net::IpAddr>().unwrap_or(Geo::NOWHERE);
+                let found = geo.value(address.to_canonical());
+                found.map_or("", |value| value.as_str()).into()
+            }
+            Definition::Split(split) => {
+                split.value(&source).map_or("", |value| value.as_str()).into()
+            }
+        };
+        self.known.push((name.as_str().into(), value));
+        Ok(())
+    }
+
+    fn mapped(
+        &mut self,
+        map: &Map,
+        mut source: Vec<u8>,
+        depth: usize,
+    ) -> Result<Vec<u8>, NoAnswer> {
+        if map.has_hostnames && source.ends_with(b".") {
+            source.pop();
+        }
+        let lower = source.to_ascii_lowercase();
+        if let Some(value) = str::from_utf8(&lower).ok().and_then(|text| map.of_text(text)) {
+            return self.expanded(value, None, depth);
+        }
+        for (pattern, value) in map.patterns.iter().filter(|_| !source.is_empty()) {
+            let found = self.patterns.search(pattern.as_str().as_bytes(), &source, self.budget)?;
+            if let Some(captures) = found {
+                return self.expanded(value, Some((&captures, &source)), depth);
+            }
+        }
+        self.expanded(&map.default, None, depth)
+    }
+
+    fn expanded(
+        &mut self,
+        text: &Template,
+        captures: Option<(&Captures, &[u8])>,
+        depth: usize,
+    ) -> Result<Vec<u8>, NoAnswer> {
+        self.text(text, depth + 1)?;
+        let values = Known { known: self.known, captures, values: self.values };
+        let text = template::assemble(text.parts(), |part, text| {
+            text.extend_from_slice(&values.value(part));
+        });
+        text.ok_or(NoAnswer)
+    }
+}
+
+/// What a definition's texts are made of.
+struct Known<'k> {
+    known: &'k [Variable],
+    captures: Option<(&'k Captures, &'k [u8])>,
+    values: &'k dyn Values,
+}
+
+impl Values for Known<'_> {
+    fn variable(&self, name: &[u8]) -> Option<Cow<'_, [u8]>> {
+        if name.starts_with(VARIABLES.as_bytes()) {
+            let (_, value) = self.known.iter().find(|(known, _)| known.as_bytes() == name)?;
+            return Some(Cow::Borrowed(value));
+        }
+        self.values.variable(name)
+    }
+
+    fn capture(&self, number: u8) -> &[u8] {
+        self.captures.map_or(&[], |(captures, value)| captures.get(number, value))
+    }
+}
