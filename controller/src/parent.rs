@@ -7,12 +7,12 @@
 use crate::cluster;
 use crate::flags::{self, Flags};
 use anyhow::Context;
-use oxigress_supervisor::process::signals::{self, PARENT, Signals};
+use oxigress_supervisor::process::signals::{self, LISTENS, PARENT, Signals};
 use oxigress_supervisor::process::table;
 use rustix::process::{
     Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, waitpid,
 };
-use std::io::Read;
+use std::io::{self, Read};
 use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -28,6 +28,8 @@ const PAUSES: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Dura
 /// A role that ends with code 1 later than this did not refuse to start: nginx's ports are waited for 10 s,
 /// and its own end counts as a refusal for another 10 s.
 const REFUSES_WITHIN: Duration = Duration::from_secs(30);
+/// A role that has not said by then that it can be asked to end is asked all the same.
+const LISTENS_WITHIN: Duration = Duration::from_secs(10);
 /// The longest text about that which is told again: a line of the log has no more.
 const MAX_REFUSAL_BYTES: usize = 4_096;
 
@@ -89,9 +91,7 @@ pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
         }
     };
     while nginx.is_running() || controller.is_running() {
-        nginx.signal(Signal::TERM);
-        controller.signal(Signal::TERM);
-        let both = async { tokio::join!(nginx.ended(), controller.ended()) };
+        let both = async { tokio::join!(nginx.end(), controller.end()) };
         tokio::select! {
             _ = both => {}
             () = signals.stop_again() => {}
@@ -116,7 +116,7 @@ fn reap_strangers(roles: &[Option<u32>]) {
 struct Role {
     name: &'static str,
     child: Option<Child>,
-    /// Where it tells why it does not start.
+    /// Where it says that it can be asked to end ([`LISTENS`]), and why it does not start.
     word: UnixStream,
     started: Instant,
     /// It has not been started again yet.
@@ -161,9 +161,11 @@ impl Role {
     fn refusal(&mut self) -> String {
         let mut bytes = vec![0; MAX_REFUSAL_BYTES];
         match self.word.read(&mut bytes) {
-            Ok(length @ 1..) => {
+            // More than that it listened.
+            Ok(length @ 2..) => {
                 bytes.truncate(length);
-                String::from_utf8_lossy(&bytes).into_owned()
+                let bytes = bytes.strip_prefix(&[LISTENS]).unwrap_or(&bytes);
+                String::from_utf8_lossy(bytes).into_owned()
             }
             _ => "see its error above".into(),
         }
@@ -185,7 +187,14 @@ impl Role {
         self.child.as_ref().and_then(Child::id)
     }
 
-    async fn ended(&mut self) {
+    /// Asks it to end once it can be asked, and waits until it has.
+    async fn end(&mut self) {
+        let Some(child) = &mut self.child else { return };
+        tokio::select! {
+            _ = child.wait() => {}
+            _ = tokio::time::timeout(LISTENS_WITHIN, told(&self.word)) => {}
+        }
+        self.signal(Signal::TERM);
         if let Some(child) = &mut self.child {
             let _ = child.wait().await;
         }
@@ -202,6 +211,11 @@ impl Role {
             let _ = kill_process(pid, signal);
         }
     }
+}
+
+/// Waits until there is something to read in `word`: that a role can be asked to end, or why it does not start.
+async fn told(word: &UnixStream) -> io::Result<()> {
+    tokio::net::UnixStream::from_std(word.try_clone()?)?.readable().await
 }
 
 /// The same program with the same flags. In a process group of its own: Ctrl-C in a terminal reaches this

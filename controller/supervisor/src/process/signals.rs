@@ -8,6 +8,8 @@ use tokio::time::Instant;
 
 /// Tells a role which process started it.
 pub const PARENT: &str = "OXIGRESS_PARENT";
+/// What a role writes to its standard input, a socket of its parent, once it can be asked to end.
+pub const LISTENS: u8 = b'\n';
 /// Signals that come closer are one.
 pub const SAME: Duration = Duration::from_millis(300);
 /// The signals that ask for an end.
@@ -17,13 +19,26 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// From here on they no longer end the process by themselves.
+    /// From here on they no longer end the process by themselves. A signal that arrives within this call may be lost: tokio
+    /// installs the handler before there is a receiver. So a parent waits for [`LISTENS`] before it asks a role to end.
     pub fn new() -> io::Result<Self> {
-        end_with_parent();
-        Ok(Signals {
+        let parent = std::env::var(PARENT).ok();
+        if parent.is_some() {
+            ask_for_death_signal();
+        }
+        let signals = Signals {
             terminate: unix::signal(SignalKind::terminate())?,
             interrupt: unix::signal(SignalKind::interrupt())?,
-        })
+        };
+        if is_started_by(parent.as_deref()) {
+            // The parent may be gone; the next lines see that.
+            let _ = rustix::io::write(rustix::stdio::stdin(), &[LISTENS]);
+        }
+        if parent.is_some() && !is_started_by(parent.as_deref()) {
+            tracing::info!("the parent has exited; stopping");
+            let _ = kill_process(getpid(), Signal::TERM);
+        }
+        Ok(signals)
     }
 
     /// Waits for the next one.
@@ -43,18 +58,11 @@ impl Signals {
 }
 
 /// A role that was started by a parent gets SIGTERM when the parent dies, also by SIGKILL.
-fn end_with_parent() {
-    let Ok(parent) = std::env::var(PARENT) else { return };
-    let signal = Some(Signal::TERM);
-    if rustix::process::set_parent_process_death_signal(signal).is_err() {
+fn ask_for_death_signal() {
+    if rustix::process::set_parent_process_death_signal(Some(Signal::TERM)).is_err() {
         tracing::warn!(
             "cannot set the parent-death signal; this role keeps running if its parent is killed"
         );
-    }
-    // It may have died before we asked.
-    if !is_started_by(Some(&parent)) {
-        tracing::info!("the parent has exited; stopping");
-        let _ = kill_process(getpid(), Signal::TERM);
     }
 }
 
