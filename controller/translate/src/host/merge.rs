@@ -269,7 +269,7 @@ impl<'a> Merge<'a> {
         }
         let is_owner = self.view.owner.has(by);
         if pattern != root() && self.is_full(by, &claim.path, &pattern) {
-            self.note_lost(by, claim);
+            self.note_lost(by, claim, None);
             return self.say_full(by, is_owner, &place);
         }
         if let Some(older) = self.default_root().filter(|_| pattern == root())
@@ -344,9 +344,14 @@ impl<'a> Merge<'a> {
     fn refuse_below(&mut self, by: &'a Claims, claim: &'a Claim) {
         #[cfg(test)]
         WORK.set(WORK.get() + 1);
-        self.note_lost(by, claim);
+        let closed = self.stand_closed(by, claim);
+        self.note_lost(by, claim, closed);
+    }
+
+    /// Closes what a refused claim begins with, and answers how long the rule is that takes all its requests.
+    fn stand_closed(&mut self, by: &'a Claims, claim: &'a Claim) -> Option<usize> {
         if !self.view.owner.has(by) {
-            return;
+            return None;
         }
         let as_prefix = match &claim.pattern {
             PathPattern::Regex(text) => PathPattern::Prefix(text.trim_end_matches('/').into()),
@@ -354,8 +359,14 @@ impl<'a> Merge<'a> {
         };
         let is_taken =
             [&claim.pattern, &as_prefix].iter().any(|pattern| self.winners.contains_key(pattern));
-        if !is_taken && !self.is_full(by, &claim.path, &claim.pattern) {
-            self.insert_closed(by, claim.pattern.clone(), &claim.path);
+        if is_taken || self.is_full(by, &claim.path, &claim.pattern) {
+            return None;
+        }
+        self.insert_closed(by, claim.pattern.clone(), &claim.path);
+        match &claim.pattern {
+            PathPattern::Regex(text) => Some(text.len()),
+            // In one case only.
+            PathPattern::Prefix(_) | PathPattern::Exact(_) => None,
         }
     }
 

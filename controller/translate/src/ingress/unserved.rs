@@ -132,7 +132,7 @@ impl<'a> Restriction<'a> {
     /// As policies say it.
     pub fn of(policies: &'a Policies) -> Self {
         let Policies { access, denied, script, .. } = policies;
-        let script = script.as_deref().filter(|script| may_refuse(&script.steps));
+        let script = script.as_deref().filter(|script| may_refuse(&script.steps, false));
         Restriction { access: access.as_ref(), denied: *denied, script }
     }
 
@@ -168,12 +168,14 @@ fn covers(own: &Access, other: &Access) -> bool {
         && has(external.is_some(), own.external == *external)
 }
 
-/// Whether one of these steps may refuse a request.
-fn may_refuse(steps: &[Step]) -> bool {
+/// Whether one of these steps may refuse a request. One that sends only some requests elsewhere, as to a page where people sign
+/// in, refuses them.
+fn may_refuse(steps: &[Step], is_within_if: bool) -> bool {
     steps.iter().any(|step| match step {
-        Step::If(If { then, .. }) => may_refuse(then),
-        Step::Answer(answer) => answer.code >= 400,
-        Step::Set(_) | Step::Rewrite(_) | Step::Break => false,
+        Step::If(If { then, .. }) => may_refuse(then, true),
+        Step::Answer(answer) => answer.code >= 400 || is_within_if && answer.code >= 300,
+        Step::Rewrite(_) => is_within_if,
+        Step::Set(_) | Step::Break => false,
     })
 }
 

@@ -11,7 +11,7 @@ use serde_json::json;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A client that reads as a test lets it.
 struct Reader {
@@ -148,41 +148,29 @@ fn compression_leaves_the_event_loop_to_others() {
         let proxy = json!({"buffering": true, "buffer_bytes": 1 << 20, "buffer_count": 16});
         let site = start(directory, &plan, &origin, proxy)?;
         let (address, is_over) = (site.http(), AtomicBool::new(false));
-        let mut worst = Vec::new();
-        std::thread::scope(|scope| -> Result<()> {
+        let answered = std::thread::scope(|scope| -> Result<usize> {
             let downloads: Vec<_> = (0..4)
                 .map(|_| scope.spawn(|| ask_at(&address, &format!("/length/{BYTES}"), "br")))
                 .collect();
-            let others = scope.spawn(|| -> Result<Vec<Duration>> {
-                let mut times = Vec::new();
+            let others = scope.spawn(|| -> Result<usize> {
                 let request = Request::get("none.test", "/");
+                let mut count = 0;
                 while !is_over.load(Ordering::SeqCst) {
-                    let start = Instant::now();
                     block_on(send(&address, &request))?;
-                    times.push(start.elapsed());
+                    count += 1;
                 }
-                Ok(times)
+                Ok(count)
             });
             for download in downloads {
                 let answer = download.join().expect("no panic")?;
                 ensure!(decoded(&answer.body)? == text(BYTES), "another body");
             }
             is_over.store(true, Ordering::SeqCst);
-            worst = others.join().expect("no panic")?;
-            Ok(())
+            others.join().expect("no panic")
         })?;
-        worst.sort();
-        let at = |percent: usize| worst[(worst.len() - 1) * percent / 100];
-        println!(
-            "{} answers meanwhile: p50 {:?}, p90 {:?}, p99 {:?}, the slowest {:?}",
-            worst.len(),
-            at(50),
-            at(90),
-            at(99),
-            at(100)
-        );
-        // Each took some turns, of which compression has 5 ms at most; the machine is shared.
-        ensure!(at(90) < Duration::from_millis(60), "p90 {:?}", at(90));
+        println!("{answered} answers meanwhile");
+        // 4 x 3 MB are more than 700 turns of 16 KB, and a request takes some turns.
+        ensure!(answered >= 50, "{answered} answers while 12 MB were compressed");
         site.nginx.check_error_log()
     });
 }

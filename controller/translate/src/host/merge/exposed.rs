@@ -22,13 +22,16 @@ const MOST_KINDS: usize = 8;
 pub(super) struct Lost<'a> {
     by: &'a Claims,
     path: UnservedPath,
+    /// How long a rule is that answers 503 to all its requests: shorter ones have none of them.
+    closed: usize,
 }
 
 /// Restricted paths of a namespace that are not served on a host.
 #[derive(Default)]
 struct Exposed<'a> {
-    /// In lower case; of an expression what all its matches begin with.
-    paths: BTreeMap<String, &'a Claims>,
+    /// In lower case; of an expression what all its matches begin with. Rules that are shorter than the number have none of
+    /// its requests.
+    paths: BTreeMap<String, (&'a Claims, usize)>,
     /// What matches of expressions begin with, none of which begins another one, and how long the longest expression is.
     beginnings: BTreeMap<String, (&'a Claims, usize)>,
     /// One that has paths of which nothing is known, or for which the host has no place.
@@ -43,7 +46,7 @@ impl<'a> Exposed<'a> {
         self.paths.len() >= MOST
     }
 
-    fn add(&mut self, by: &'a Claims, path: &UnservedPath) {
+    fn add(&mut self, by: &'a Claims, path: &UnservedPath, closed: usize) {
         if self.is_full() {
             self.unknown.get_or_insert(by);
             return;
@@ -54,7 +57,8 @@ impl<'a> Exposed<'a> {
         if *is_regex && text.len() > 1 {
             self.add_beginning(text.clone(), (by, *length));
         }
-        self.paths.entry(text).or_insert(by);
+        let (_, known) = self.paths.entry(text).or_insert((by, closed));
+        *known = closed.min(*known);
     }
 
     fn add_beginning(&mut self, text: String, (by, mut length): (&'a Claims, usize)) {
@@ -65,10 +69,10 @@ impl<'a> Exposed<'a> {
             }
             return;
         }
-        while let Some((longer, (_, longest))) = first_from(&self.beginnings, &text) {
-            length = length.max(*longest);
-            let longer = longer.clone();
-            self.beginnings.remove(&longer);
+        let longer: Vec<_> = from(&self.beginnings, &text).map(|(one, _)| one.clone()).collect();
+        for one in longer {
+            let (_, longest) = self.beginnings.remove(&one).unwrap_or((by, 0));
+            length = length.max(longest);
         }
         self.beginnings.insert(text, (by, length));
     }
@@ -83,19 +87,21 @@ impl<'a> Exposed<'a> {
                 (literal.unwrap_or_default(), Some(""), text.len())
             }
         };
-        let same = self.paths.get(&beginning);
+        let rank = if below.is_none() { usize::MAX } else { length };
+        let is_open = |&(_, closed): &&(&Claims, usize)| rank >= *closed;
+        let same = self.paths.get(&beginning).filter(is_open);
         // Between a path and what lies below it stand others, such as `/a-b`.
         let found = same.or_else(|| {
             let beginning = [&beginning, below?].concat();
-            first_from(&self.paths, &beginning).map(|(_, by)| by)
+            from(&self.paths, &beginning).map(|(_, lost)| lost).find(is_open)
         });
         let of_expression = || {
             let ((by, longest), _) = beginning_of(&self.beginnings, &beginning)?;
             // What is longer would have these requests all the same.
-            (length <= *longest).then_some(by)
+            (length <= *longest).then_some(*by)
         };
-        let is_exact = below.is_none();
-        found.or_else(of_expression).copied().or(self.unknown.filter(|_| !is_exact))
+        let found = found.map(|(by, _)| *by).or_else(of_expression);
+        found.or(self.unknown.filter(|_| below.is_some()))
     }
 }
 
@@ -110,10 +116,13 @@ fn open_to(groups: &Groups<'_>, policies: &Policies) -> Vec<usize> {
     open.map(|(place, _)| place).collect()
 }
 
-/// The first of some texts that begins with a text.
-fn first_from<'m, V>(texts: &'m BTreeMap<String, V>, text: &str) -> Option<(&'m String, &'m V)> {
-    let mut from_here = texts.range::<str, _>((Bound::Included(text), Bound::Unbounded));
-    from_here.next().filter(|(one, _)| one.starts_with(text))
+/// Those of some texts that begin with a text.
+fn from<'m, V>(
+    texts: &'m BTreeMap<String, V>,
+    text: &str,
+) -> impl Iterator<Item = (&'m String, &'m V)> {
+    let from_here = texts.range::<str, _>((Bound::Included(text), Bound::Unbounded));
+    from_here.take_while(move |(one, _)| one.starts_with(text))
 }
 
 /// The one of some texts that a text begins with, if none of them begins another one.
@@ -124,8 +133,8 @@ fn beginning_of<'m, V>(texts: &'m BTreeMap<String, V>, text: &str) -> Option<(&'
 }
 
 impl<'a> Merge<'a> {
-    /// Notes a claim that is not served, or only as far as its first letters go.
-    pub(super) fn note_lost(&mut self, by: &'a Claims, claim: &'a Claim) {
+    /// Notes a claim that is not served, or only as far as its first letters go, which a rule of that length closes.
+    pub(super) fn note_lost(&mut self, by: &'a Claims, claim: &'a Claim, closed: Option<usize>) {
         if self.crowded.contains(&by.key) || !self.restricts(by) {
             return;
         }
@@ -135,7 +144,8 @@ impl<'a> Merge<'a> {
             return;
         }
         let is_regex = self.is_regex_host || matches!(claim.pattern, PathPattern::Regex(_));
-        lost.push(Lost { by, path: UnservedPath::of(&claim.path, is_regex) });
+        let path = UnservedPath::of(&claim.path, is_regex);
+        lost.push(Lost { by, path, closed: closed.unwrap_or(0) });
     }
 
     /// Whether an Ingress restricts who has access to its paths, by what it says of them or of whole hosts.
@@ -194,8 +204,9 @@ impl<'a> Merge<'a> {
             }
             self.add_invalid(by, source, exposed);
         }
-        for Lost { by, path } in self.unclosed.values().flatten() {
-            self.group(all.entry(by.key.namespace.as_str()).or_default(), by).add(by, path);
+        for Lost { by, path, closed } in self.unclosed.values().flatten() {
+            let groups = all.entry(by.key.namespace.as_str()).or_default();
+            self.group(groups, by).add(by, path, *closed);
         }
         all
     }
@@ -224,8 +235,8 @@ impl<'a> Merge<'a> {
                 return;
             }
             match self.is_regex_host && !path.is_regex {
-                true => exposed.add(by, &UnservedPath::of(&path.beginning, true)),
-                false => exposed.add(by, path),
+                true => exposed.add(by, &UnservedPath::of(&path.beginning, true), 0),
+                false => exposed.add(by, path, 0),
             }
         }
     }

@@ -172,13 +172,17 @@ fn a_snippet_that_refuses_requests_restricts_its_paths() {
                allow-snippet-annotations: 'true', annotations-risk-level: Critical }\n";
     let site = map.to_owned() + &ingress("n", "site", OPEN, &[path("/"), path("/b")]);
     for (text, expected) in [
-        ("if ($http_x = a) { return 403; }", &["/", "/a"][..]),
-        ("return 404;", &["/", "/a", "/c"]),
-        ("if ($http_x = a) { return 301 /b; }", &["/a"]),
+        ("if ($http_x = a) { return 403; }", &["/"][..]),
+        ("return 404;", &["/", "/c"]),
+        // Clients that are not signed in are sent where they can.
+        ("if ($cookie_session = \"\") { return 302 /b; }", &["/"]),
+        ("if ($http_x = a) { rewrite ^ /b last; }", &["/"]),
+        ("return 301 /b;", &[]),
+        ("rewrite ^ /b last;", &[]),
     ] {
         let snippet = format!("nginx.ingress.kubernetes.io/configuration-snippet: '{text}'");
         let both = format!("{snippet}, nginx.ingress.kubernetes.io/use-regex: 'true'");
-        let lost = ingress("n", "lost", &both, &[path("/a("), path("/c")]);
+        let lost = ingress("n", "lost", &both, &[path("/(a("), path("/c")]);
         let (closed, _) = closed(&(site.clone() + &lost), "--configmap=s/settings");
         assert_eq!(closed, expected, "{text}");
     }
@@ -213,9 +217,13 @@ fn an_invalid_path_that_is_restricted_is_answered_by_no_open_one() {
     let theirs = ingress("other", "theirs", OPEN, &[path("/a/b")]);
     let site = ingress("n", "site", OPEN, &paths) + &theirs;
     let lost = ingress("n", "lost", &both, &[path("/a/b/x(")]);
+    // No shorter rule has requests of what is closed.
+    assert_eq!(closed(&(site.clone() + &lost), ""), (vec!["/a/b/x".into()], 0));
+    // Where another rule stands there, the shorter ones have what it does not take.
+    let lost = ingress("n", "lost", &both, &[path("/a/b/c(")]);
     let (mut all, told) = closed(&(site + &lost), "");
     all.sort();
-    assert_eq!((all, told), (["/", "/A/b", "/a", "/a/b/x"].map(String::from).to_vec(), 1));
+    assert_eq!((all, told), (["/", "/A/b", "/a", "/a/b/c"].map(String::from).to_vec(), 1));
     // What is longer than the expression would have its requests all the same.
     let long = "/api/v1/this/is/longer/than/the/expression";
     let site = ingress("n", "site", OPEN, &["/api/v1", "/docs", long].map(path));
