@@ -56,6 +56,9 @@ pub fn decide(request: &Request<'_>) -> AccessOutcome {
     let facts = Facts { request, progress, rules };
     match access::decide(rules.any, &facts) {
         Verdict::Granted => {
+            if !know_answer(&facts) {
+                return AccessOutcome::Refused(Refusal::Status(500));
+            }
             grant(&facts);
             AccessOutcome::Granted
         }
@@ -69,7 +72,11 @@ pub fn decide(request: &Request<'_>) -> AccessOutcome {
                 None => AccessOutcome::Refused(Refusal::Status(500)),
             }
         }
-        Verdict::Refused(refusal) => AccessOutcome::Refused(answer(&facts, refusal)),
+        Verdict::Refused(refusal) => {
+            // Out of memory: it is refused all the same.
+            know_answer(&facts);
+            AccessOutcome::Refused(answer(&facts, refusal))
+        }
     }
 }
 
@@ -142,6 +149,18 @@ fn check_password(facts: &Facts<'_, '_>) -> AccessOutcome {
         facts.request.check_password(hash, password, is_known, name, file)
     });
     if is_begun { AccessOutcome::Waits } else { AccessOutcome::Refused(Refusal::Status(503)) }
+}
+
+/// Works out the variables of an auth server's answer; `false` when memory is out.
+fn know_answer(facts: &Facts<'_, '_>) -> bool {
+    let Facts { request, progress, rules } = facts;
+    match (&rules.external, progress.answer()) {
+        (Some(external), Answer::Status(status)) if external.has_answer_variables() => {
+            let known = external.with_answer(request, status);
+            request.keep_variables(known)
+        }
+        _ => true,
+    }
 }
 
 /// What the endpoint gets to know, whoever let the request in: nothing that the client says in the auth server's

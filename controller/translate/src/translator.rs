@@ -361,7 +361,7 @@ impl Translator {
         }
         let map = world.config_maps.get(&key).map(AsRef::as_ref);
         let (mut settings, mut notes) = settings::parse(map, &world.config_maps);
-        let common = snippet::settings::read(&mut settings, &key.namespace, &mut notes);
+        let common = snippet::settings::read(&mut settings, &mut notes);
         if settings.use_port_in_redirects {
             settings.defaults.policies.redirect_port = Some(self.options.https_port);
         }

@@ -34,7 +34,7 @@ pub use values::{RuleNames, location_path, upstream_name, upstream_name_parts};
 
 use crate::http::paths;
 use crate::model::policy::script::SharedIfLocation;
-use crate::model::policy::{Cors, PathEdit, Redirect, RedirectTo, Rewrite, Template};
+use crate::model::policy::{Cors, PathEdit, Policies, Redirect, RedirectTo, Rewrite, Template};
 use crate::patterns::Budget;
 use crate::policy::cors;
 use crate::record::{RuleView, ServerView, SettingsView};
@@ -87,6 +87,8 @@ pub struct Edits {
     pub moved: Option<Box<(Vec<u8>, Vec<u8>)>>,
     /// The variables of a script, for texts of later phases.
     pub variables: Option<Box<Vec<Variable>>>,
+    /// The steps that patterns of scripts and definitions have left; `None`: none was needed yet.
+    pub pattern_steps: Option<u64>,
     /// The location of an `if` of that script, in which the request stays.
     pub if_location: Option<SharedIfLocation>,
     /// Request headers that replace the client's of the same name; an empty value removes them.
@@ -261,14 +263,22 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
         if policies.source().script.is_some() && !lacks_slash {
             let scripted = self.scripted(policies, rule);
             if scripted.answer.is_some() {
+                if self.moved.is_none() && scripted.policies.uses_definitions() {
+                    // Of an answer: what is not known of its headers opens nothing.
+                    self.know_all(scripted.policies.source(), rule);
+                }
                 self.route.policies = Some(scripted.policies);
                 return scripted.answer;
             }
             Scripted { policies, is_broken_off, .. } = scripted;
         }
         // Taken out while they are looked at: what they say changes the rest of the route.
-        let answer =
+        let mut answer =
             if lacks_slash { None } else { self.answer_of(&policies, rule, is_broken_off) };
+        if policies.uses_definitions() && !self.know_all(policies.source(), rule) {
+            // The endpoint, or an auth server, would be told something else.
+            answer = answer.or_else(|| Some(self.respond(500, Reason::NoAnswer)));
+        }
         self.route.policies = Some(policies);
         answer
     }
@@ -330,15 +340,29 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
         Routed { facts: self.facts, names: Some(RuleNames::of(rule)), captures, known }
     }
 
-    /// Works out the variables of a text that are worked out of others; `false`: that takes too long.
+    /// Works out the variables of a text that are worked out of others; `false`: that takes too long, or they are not there.
     #[cold]
     fn know(&mut self, text: &Template, rule: RuleView<'g>) -> bool {
-        let mut known = self.edit().variables.take().unwrap_or_default();
-        let (generation, mut budget) = (self.generation, Budget::OF_SCRIPTS);
-        let source = defined::OfGeneration(generation);
-        let done = defined::know(text, &source, &mut known, &mut budget, &self.named(rule));
-        self.edit().variables = Some(known);
+        let edits = self.edit();
+        let mut known = edits.variables.take().unwrap_or_default();
+        let mut budget = edits.pattern_steps.map_or(Budget::OF_SCRIPTS, Budget::of_rest);
+        let uri = edits.uri.take();
+        let [_, namespace, ..] = rule.texts();
+        let source = defined::OfGeneration { generation: self.generation, namespace };
+        let changed = uri.as_ref().map(|(path, args)| (&path[..], &args[..]));
+        let uri_now = changed.unwrap_or((self.facts.path(), self.facts.args()));
+        let values = defined::Rewritten { uri: uri_now, values: &self.named(rule) };
+        let done = defined::know(text, &source, &mut known, &mut budget, &values);
+        let edits = self.edit();
+        (edits.variables, edits.uri) = (Some(known), uri);
+        edits.pattern_steps = Some(budget.left());
         done.is_ok()
+    }
+
+    /// The same of all texts that a request may have expanded; those after the first that is not known are not looked at.
+    #[cold]
+    fn know_all(&mut self, source: &Policies, rule: RuleView<'g>) -> bool {
+        source.templates().into_iter().all(|text| !defined::are_in(text) || self.know(text, rule))
     }
 
     /// The redirect of a route.

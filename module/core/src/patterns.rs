@@ -113,6 +113,16 @@ impl Budget {
     /// The budget for the header patterns of such a request.
     pub const OF_MOVED_VALUES: Budget = Budget::of(100_000);
 
+    /// What is left of the budget.
+    pub fn left(&self) -> u64 {
+        self.steps
+    }
+
+    /// A budget of which so much is left.
+    pub const fn of_rest(steps: u64) -> Self {
+        Budget::of(steps)
+    }
+
     const fn of(steps: u64) -> Self {
         const EMPTY: Bill = Bill::empty();
         Budget { steps, scarce: FREE, may_compile: true, bill: EMPTY }
@@ -319,6 +329,18 @@ fn run(
     let found = backtrack::find(program, value, is_anchored, &mut scratch.backtracking, &mut left);
     budget.spend((limit - left) * STATE_STEPS)?;
     found.ok()
+}
+
+/// The longest value in which all of these patterns may be searched by the scripts of one request; `None`: one is refused.
+pub fn longest_value<'p>(patterns: impl Iterator<Item = &'p str>) -> Option<u64> {
+    let (mut fixed, mut of_byte) = (0, 0);
+    for pattern in patterns {
+        let compiled = compile(pattern, Meaning::Search, Allowance::unlimited()).ok()?;
+        fixed += TRY_STEPS;
+        // How far one of the counted ones comes depends on the value.
+        of_byte += compiled.weight.max(STATE_STEPS);
+    }
+    Budget::OF_SCRIPTS.steps.saturating_sub(fixed).checked_div(of_byte)
 }
 
 /// Refuses a pattern for values that could not be served, with the reason.

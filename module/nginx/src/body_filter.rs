@@ -161,9 +161,11 @@ extern "C" fn body<F: BodyFilter>(request: &Request, part: Option<&Link>) -> ngx
     let Some(coding) = coding else { return F::next().go_on(request, Some(part)).0 };
     let answer = contain(F::NAME, None, || {
         let mut stream = coding.stream.try_borrow_mut().ok()?;
-        stream.run(request, F::next(), part)
+        stream.run(request, F::next(), part, resume::<F>)
     });
     if answer.is_none() {
+        // The client is to see that the body is not whole, whoever ends the request.
+        request.connection().set_failed();
         // Of a panic in the encoder nothing is left to go on with.
         if let Ok(mut stream) = coding.stream.try_borrow_mut() {
             (stream.encoder, stream.has_failed) = (None, true);
@@ -171,6 +173,18 @@ extern "C" fn body<F: BodyFilter>(request: &Request, part: Option<&Link>) -> ngx
     }
     answer.unwrap_or(Code::ERROR).0
 }
+
+/// Goes on with what there is.
+fn resume<F: BodyFilter>(request: &Request) {
+    // What fails fails again where nginx sees it.
+    let _ = body::<F>(request, None);
+}
+
+/// What takes up a response where encoding stopped for want of time.
+type Resume = fn(&Request);
+
+/// What a flush counts at least, in bytes of input: a block of its own is begun for it.
+const BYTES_OF_FLUSH: usize = 256;
 
 /// Why encoding stops for now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -188,7 +202,13 @@ enum Stop {
 impl<E: Encoder> Stream<E> {
     /// Takes a part and hands on what comes of it, as far as the client and the turn of the event
     /// loop let it. `None`: it failed.
-    fn run(&mut self, request: &Request, next: &NextFilters, part: Option<&Link>) -> Option<Code> {
+    fn run(
+        &mut self,
+        request: &Request,
+        next: &NextFilters,
+        part: Option<&Link>,
+        resume: Resume,
+    ) -> Option<Code> {
         if self.has_failed {
             return None;
         }
@@ -214,7 +234,7 @@ impl<E: Encoder> Stream<E> {
             self.tell(request, stop);
             if !self.output.is_ready() && !goes_on {
                 if stop == Stop::Late {
-                    self.place.wait(request)?;
+                    self.place.wait(request, resume)?;
                 }
                 let is_all = stop != Stop::Late && !self.output.is_busy();
                 return Some(if is_all { Code::OK } else { Code::AGAIN });
@@ -246,7 +266,8 @@ impl<E: Encoder> Stream<E> {
         let now = if offered < unread { Ask::More } else { ask };
         let encoded = buffer.look(|bytes| encoder.encode(bytes.get(..offered)?, now, room))?;
         buffer.advance(encoded.taken.min(offered));
-        self.place.spend(request, encoded.taken);
+        let least = if now == Ask::Flush { BYTES_OF_FLUSH } else { 0 };
+        self.place.spend(request, encoded.taken.max(least));
         let is_read = buffer.unread_bytes() == 0;
         if is_read {
             // Whose it is may write to it again from now on, and say something else of it.
@@ -278,7 +299,7 @@ impl<E: Encoder> Stream<E> {
     fn tell(&mut self, request: &Request, stop: Stop) {
         let is_behind = self.encoder.as_ref().is_some_and(|encoder| encoder.is_behind());
         request.connection().set_has_coded_rest(is_behind || !self.input.is_empty());
-        if matches!(stop, Stop::Starved | Stop::Full) {
+        if matches!(stop, Stop::Starved | Stop::Full) || self.encoder.is_none() {
             self.place.leave();
         }
     }

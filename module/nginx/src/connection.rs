@@ -151,6 +151,11 @@ impl Event {
 }
 
 impl Connection {
+    /// Nothing more can be sent over it: nginx closes it after the request.
+    pub(crate) fn set_failed(&self) {
+        self.poke(|raw| raw.set_error(1));
+    }
+
     /// A filter holds a part of a response back. The bit is gzip's, which passes over what is encoded by another.
     pub(crate) fn set_has_coded_rest(&self, has_rest: bool) {
         self.poke(|raw| {

@@ -10,9 +10,9 @@ use oxigress_core::decision::asking::{self, Asking};
 use oxigress_core::decision::defined;
 use oxigress_core::decision::{Generation, Variable};
 use oxigress_core::model::policy::defined::OF_DEFINITIONS;
-use oxigress_core::model::policy::script::OF_LOCATION;
+use oxigress_core::model::policy::script::{OF_LOCATION, Set};
 use oxigress_core::model::policy::{Access, BasicAuth, ExternalAuth, Policies, Template};
-use oxigress_core::policy::auth;
+use oxigress_core::policy::auth::{self, parts};
 use oxigress_core::policy::networks::Networks;
 use oxigress_core::policy::passwords::{self, Hash, Passwords, Verdicts};
 use oxigress_core::text::template::{self, Values};
@@ -213,9 +213,27 @@ impl External {
             script,
             &RequestFacts::of(request),
             live.patterns().of(script.payer(namespace)),
-            &defined::OfGeneration(&live),
+            &defined::OfGeneration { generation: &live, namespace },
             known,
         )
+    }
+
+    /// Texts have variables of the answer.
+    pub fn has_answer_variables(&self) -> bool {
+        !self.source.answer_variables.is_empty()
+    }
+
+    /// The variables of the request's steps with those of the answer, which has this status.
+    #[cold]
+    pub fn with_answer(&self, request: &Request<'_>, status: u16) -> Vec<Variable> {
+        let mut known = request.script_variables().to_vec();
+        for Set { name, value } in &self.source.answer_variables {
+            let values = AnswerValues { request, status, variables: &known };
+            let value = template::bytes(value.parts(), &values);
+            known.retain(|(other, _)| **other != **name);
+            known.push((name.as_str().into(), value));
+        }
+        known
     }
 
     /// What tells the answer from all others that are kept; `None`: none is. Two Ingresses have no answer in
@@ -249,15 +267,45 @@ struct AskingValues<'a, 'r> {
 
 impl Values for AskingValues<'_, '_> {
     fn variable(&self, name: &[u8]) -> Option<Cow<'_, [u8]>> {
-        let is_it = |known: &&Variable| known.0.as_bytes() == name;
-        match self.variables.iter().find(is_it) {
-            Some((_, value)) => Some(Cow::Borrowed(value)),
-            None => Values::variable(self.request, name),
-        }
+        looked_up(self.request, self.variables, name)
     }
 
     fn capture(&self, number: u8) -> &[u8] {
         self.request.capture(number)
+    }
+}
+
+/// The value of one of these variables, or of the request's.
+fn looked_up<'a>(
+    request: &'a Request<'_>,
+    variables: &'a [Variable],
+    name: &[u8],
+) -> Option<Cow<'a, [u8]>> {
+    match variables.iter().find(|(known, _)| known.as_bytes() == name) {
+        Some((_, value)) => Some(Cow::Borrowed(value)),
+        None => Values::variable(request, name),
+    }
+}
+
+/// What variables of an answer are made of: the answer, and what is known of the request.
+struct AnswerValues<'a, 'r> {
+    request: &'a Request<'r>,
+    status: u16,
+    variables: &'a [Variable],
+}
+
+impl Values for AnswerValues<'_, '_> {
+    fn variable(&self, name: &[u8]) -> Option<Cow<'_, [u8]>> {
+        let of_answer = parts::part(name, self.status, self.request.answer_headers());
+        of_answer.or_else(|| looked_up(self.request, self.variables, name))
+    }
+
+    fn capture(&self, _: u8) -> &[u8] {
+        &[]
+    }
+
+    fn spend(&self, bytes: usize) -> bool {
+        self.request.spend(bytes)
     }
 }
 

@@ -31,6 +31,7 @@ pub struct Compiled {
     pub source: Policies,
     /// Who may read across origins; `None`: the policies do not say.
     origins: Option<Origins>,
+    uses_definitions: bool,
     parts: OfPolicies,
 }
 
@@ -38,7 +39,8 @@ impl Compiled {
     fn new(id: &[u8], source: Policies) -> Self {
         let origins = source.cors.as_ref().map(Origins::of);
         let parts = Features::of_policies(id, &source);
-        Compiled { source, origins, parts }
+        let uses_definitions = source.uses_definitions();
+        Compiled { source, origins, uses_definitions, parts }
     }
 
     /// What a feature has worked out of them.
@@ -58,6 +60,11 @@ impl CompiledPolicies for Compiled {
 
     fn origins(&self) -> Option<&Origins> {
         self.origins.as_ref()
+    }
+
+    #[inline]
+    fn uses_definitions(&self) -> bool {
+        self.uses_definitions
     }
 }
 

@@ -51,8 +51,7 @@ impl Values for Request<'_> {
                 None => match Request::variable(self, name) {
                     // A script's, which nginx does not know.
                     None if name.starts_with(VARIABLES.as_bytes()) => {
-                        let known = self.script_variable(name).map(Cow::Borrowed);
-                        known.or_else(|| self.defined_variable(name).map(Cow::Owned))
+                        self.script_variable(name).map(Cow::Borrowed)
                     }
                     value => value.map(Cow::Borrowed),
                 },

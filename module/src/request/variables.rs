@@ -1,12 +1,8 @@
 //! What a script leaves to later phases: its variables, which texts of its policies have, and the location of an `if`.
 
 use crate::request::Request;
-use crate::route::Live;
-use oxigress_core::decision::{Variable, defined};
-use oxigress_core::model::policy::defined::is_defined;
+use oxigress_core::decision::Variable;
 use oxigress_core::model::policy::script::{IfLocation, SharedIfLocation};
-use oxigress_core::patterns::Budget;
-use std::cell::RefCell;
 
 /// Kept in the pool of a request.
 struct Kept {
@@ -20,36 +16,7 @@ struct KeptIf {
     location: SharedIfLocation,
 }
 
-/// Variables that later phases have worked out of others, and what their patterns may cost yet. Kept in the pool of a request.
-struct KeptDefined {
-    request: *const nginx::Request,
-    all: RefCell<(Vec<Variable>, Budget)>,
-}
-
 impl<'r> Request<'r> {
-    /// The value of a variable that is worked out of others; `None`: it is none, or memory is out.
-    #[cold]
-    pub fn defined_variable(&self, name: &[u8]) -> Option<Vec<u8>> {
-        if !is_defined(name) {
-            return None;
-        }
-        let (pool, request) = (self.nginx().pool(), std::ptr::from_ref(self.nginx()));
-        let known = pool.kept::<KeptDefined>().find(|kept| std::ptr::eq(kept.request, request));
-        let kept = match known {
-            Some(kept) => kept,
-            None => {
-                let all = RefCell::new((Vec::new(), Budget::OF_SCRIPTS));
-                pool.keep(KeptDefined { request, all })?
-            }
-        };
-        let guard = self.worker().reader().read();
-        let live = Live::new(self.worker(), &guard);
-        let source = defined::OfGeneration(&live);
-        let mut all = kept.all.try_borrow_mut().ok()?;
-        let (known, budget) = &mut *all;
-        defined::value(name, &source, known, budget, self).map(<[u8]>::to_vec)
-    }
-
     /// Has it stay in the location of an `if` as long as its route holds; `false` when memory is out.
     pub fn keep_if_location(&self, location: SharedIfLocation) -> bool {
         let kept = KeptIf { request: std::ptr::from_ref(self.nginx()), location };

@@ -53,6 +53,7 @@ pub fn of_texts(
         response_headers: headers.unwrap_or_default(),
         headers: Vec::new(),
         script: None,
+        answer_variables: Vec::new(),
         request_redirect: parsed(texts, "auth-request-redirect", "a URL", a_template)?,
         always_sets_cookie: cookie.unwrap_or_default(),
         cache: key.map(|key| AuthCache { key, valid: valid.unwrap_or_else(usual) }),

@@ -6,6 +6,7 @@
 //!          may keep somebody out.
 //! Source:  docs/snippets.md, docs/differences/objects.md.
 
+mod answers;
 mod auth;
 mod cookies;
 mod headers;
@@ -286,7 +287,7 @@ fn translate_auth(
     let Some(external) = external else { return };
     let mut known = Names::of_definitions(reader.context.defaults.variables.iter());
     known.learn_over(names);
-    let left = auth::apply(&all, Some(&known), "", external, compiler);
+    let left = auth::apply(&all, Some(&known), external, compiler);
     say(reader, name, left, None);
 }
 
@@ -357,6 +358,17 @@ fn withhold_headers(to: &mut dyn Speaker, all: &[Directive], policies: &mut Poli
 /// Whether directives of a snippet may keep somebody out; what cannot be read may.
 pub(crate) fn may_protect(snippet: &str, text: &str) -> bool {
     directives::parse(text).map_or(true, |all| !found(snippet, &all).1.is_empty())
+}
+
+/// Whether an `if` of a snippet leads some requests elsewhere, or keeps them from what follows.
+pub(crate) fn leads_some_elsewhere(text: &str) -> bool {
+    let leads = |one: &Directive| matches!(&*one.name, "return" | "rewrite" | "break");
+    let mut found = false;
+    directives::each(&directives::parse(text).unwrap_or_default(), &mut |one| {
+        let block = one.block.iter().flatten();
+        found |= one.name == "if" && block.clone().any(leads);
+    });
+    found
 }
 
 /// The names of all directives, and of those that may protect.

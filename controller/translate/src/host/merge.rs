@@ -269,7 +269,7 @@ impl<'a> Merge<'a> {
         }
         let is_owner = self.view.owner.has(by);
         if pattern != root() && self.is_full(by, &claim.path, &pattern) {
-            self.note_lost(by, claim, None);
+            self.note_lost(by, claim, 0);
             return self.say_full(by, is_owner, &place);
         }
         if let Some(older) = self.default_root().filter(|_| pattern == root())
@@ -345,7 +345,7 @@ impl<'a> Merge<'a> {
         #[cfg(test)]
         WORK.set(WORK.get() + 1);
         let closed = self.stand_closed(by, claim);
-        self.note_lost(by, claim, closed);
+        self.note_lost(by, claim, closed.unwrap_or(0));
     }
 
     /// Closes what a refused claim begins with, and answers how long the rule is that takes all its requests.
@@ -357,12 +357,15 @@ impl<'a> Merge<'a> {
             PathPattern::Regex(text) => PathPattern::Prefix(text.trim_end_matches('/').into()),
             other => other.clone(),
         };
-        let is_taken =
-            [&claim.pattern, &as_prefix].iter().any(|pattern| self.winners.contains_key(pattern));
-        if is_taken || self.is_full(by, &claim.path, &claim.pattern) {
+        let stands = self.winners.get(&claim.pattern);
+        let is_closed = stands.is_some_and(|it| Arc::ptr_eq(&it.policies, &self.closed));
+        let is_taken = stands.is_some() || self.winners.contains_key(&as_prefix);
+        if is_taken && !is_closed || self.is_full(by, &claim.path, &claim.pattern) {
             return None;
         }
-        self.insert_closed(by, claim.pattern.clone(), &claim.path);
+        if !is_closed {
+            self.insert_closed(by, claim.pattern.clone(), &claim.path);
+        }
         match &claim.pattern {
             PathPattern::Regex(text) => Some(text.len()),
             // In one case only.

@@ -174,13 +174,16 @@ fn may_refuse(steps: &[Step], is_within_if: bool) -> bool {
     steps.iter().any(|step| match step {
         Step::If(If { then, .. }) => may_refuse(then, true),
         Step::Answer(answer) => answer.code >= 400 || is_within_if && answer.code >= 300,
-        Step::Rewrite(_) => is_within_if,
-        Step::Set(_) | Step::Break => false,
+        // What follows a break is for others, too.
+        Step::Rewrite(_) | Step::Break => is_within_if,
+        Step::Set(_) => false,
     })
 }
 
 fn is_harmless(name: &str, text: &str) -> bool {
-    name.ends_with("-snippet") && !snippet::may_protect(name, text)
+    name.ends_with("-snippet")
+        && !snippet::may_protect(name, text)
+        && !snippet::leads_some_elsewhere(text)
 }
 
 fn has(ingress: &Ingress, prefix: &str, is_one: impl Fn(&str, &str) -> bool) -> bool {

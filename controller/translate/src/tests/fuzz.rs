@@ -156,7 +156,7 @@ fn fuzz_settings() {
         let data = pairs(input).into_iter().map(|(k, v)| (k.to_owned(), v.to_owned())).collect();
         let map = ConfigMap { data };
         let (mut settings, mut notes) = settings::parse(Some(&map), &BTreeMap::new());
-        annotation::snippet::settings::read(&mut settings, "ingress", &mut notes);
+        annotation::snippet::settings::read(&mut settings, &mut notes);
         let rejected = notes.iter().any(|note| note.severity == Severity::Rejected);
         assert_eq!(settings.closing_key.is_some(), rejected);
         let json = serde_json::to_vec(&settings.defaults.policies).unwrap();

@@ -53,7 +53,8 @@ mod tests {
         let records = crate::decision::tests::records(json!({}));
         let generation = crate::decision::tests::generation(&records);
         let facts = Generated::of(path, "", None);
-        before_asking(&script, &facts, patterns.of(b"n"), &OfGeneration(&generation), known)
+        let definitions = OfGeneration { generation: &generation, namespace: b"n" };
+        before_asking(&script, &facts, patterns.of(b"n"), &definitions, known)
     }
 
     #[test]

@@ -171,6 +171,8 @@ pub trait CompiledPolicies {
     fn source(&self) -> &Policies;
     /// Origins that may read; `None`: the policies do not say.
     fn origins(&self) -> Option<&Origins>;
+    /// Some of their texts have variables that are worked out of others.
+    fn uses_definitions(&self) -> bool;
 }
 
 /// A TLS policy as a decision uses it.
@@ -213,5 +215,9 @@ impl CompiledPolicies for PlainPolicies {
 
     fn origins(&self) -> Option<&Origins> {
         self.origins.as_ref()
+    }
+
+    fn uses_definitions(&self) -> bool {
+        self.source.uses_definitions()
     }
 }

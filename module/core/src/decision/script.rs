@@ -105,6 +105,11 @@ impl Carried {
         self.moves >= MOST_MOVES
     }
 
+    /// What patterns may cost yet.
+    pub fn steps_left(&self) -> u64 {
+        self.budget.left()
+    }
+
     /// The variables, for texts of later phases.
     pub fn into_variables(self) -> Vec<Variable> {
         self.variables

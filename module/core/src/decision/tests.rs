@@ -353,6 +353,8 @@ fn seen<'g, G: Generation<'g>>(decision: &Decision<'g, G>, path: &[u8]) -> Strin
     let policies = route.policies.as_deref().map(CompiledPolicies::source);
     let backend = route.destination.as_ref().map(|to| to.backend);
     let rest = (route.is_named, backend, route.error, counter, route.backend());
+    // The first to need a pattern pays for compiling it.
+    let edits = edits.as_deref().map(|edits| Edits { pattern_steps: None, ..edits.clone() });
     format!("{answer:?} {edits:?} {:?} {captures:?} {policies:?} {rest:?}", route.rule)
 }
 

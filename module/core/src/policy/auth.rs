@@ -3,6 +3,7 @@
 //! Source:  ingress-nginx's annotations; an answer that cannot be honoured refuses the request.
 
 pub mod answers;
+pub mod parts;
 
 use crate::http::header;
 use crate::text::percent;

@@ -88,7 +88,10 @@ fn check_cost(policies: &Policies) -> Result<(), Fault> {
             format!("{count} headers, at most {most} are taken: use fewer"),
         ));
     }
-    let sum: u32 = policies.templates().iter().map(|template| template.cost()).sum();
+    let sum: u32 = match &policies.definitions {
+        Some(definitions) => definitions.cost(),
+        None => policies.templates().iter().map(|template| template.cost()).sum(),
+    };
     match sum > cost::MOST_OF_POLICIES {
         false => Ok(()),
         true => Err(Fault::new(

@@ -96,6 +96,11 @@ const NAMES: [&str; 61] = [
 /// Prefixes of variables whose name continues with that of a parameter, cookie, header or variable of a script.
 const PREFIXES: [&str; 4] = ["arg_", "cookie_", "http_", "snippet_"];
 
+/// Whether a variable has this name, whatever a request has: no other one may have it.
+pub fn is_known(name: &[u8]) -> bool {
+    NAMES.iter().any(|known| known.as_bytes().eq_ignore_ascii_case(name))
+}
+
 /// Whether a text of a user may have this variable.
 pub fn is_allowed(name: &[u8]) -> bool {
     // As almost everybody writes it: a look into a sorted list.

@@ -146,6 +146,8 @@ impl Buffer {
             };
             // An empty one only says something.
             raw.set_temporary((count > 0).into());
+            // It is needed again: no filter waits for more before it sends it.
+            raw.set_recycled((count > 0).into());
         });
         self.mark(shown);
     }

@@ -17,6 +17,9 @@ pub struct Input {
 impl Input {
     /// Adds the buffers of a chain; `None` when memory is out.
     pub fn take(&mut self, pool: &Pool, part: Option<&Link>) -> Option<()> {
+        if part.is_none() {
+            return Some(());
+        }
         let mut last = &self.head;
         while let Some(next) = last.next() {
             last = next;

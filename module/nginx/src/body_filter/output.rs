@@ -28,6 +28,10 @@ pub struct Output {
     ready: Vec<Piece>,
     /// With nginx.
     busy: VecDeque<Piece>,
+    /// What was sent before is to reach the client, though nothing was written since.
+    is_flush: bool,
+    /// Says so. It never changes, so nginx may have it more than once.
+    signal: Option<Rc<(Buffer, Link)>>,
 }
 
 impl Output {
@@ -65,17 +69,22 @@ impl Output {
         is_full
     }
 
-    /// What was written so far is to reach the client. Where nothing was since the last buffer that
-    /// was full, that one said so.
+    /// What was written so far, and the head before it, is to reach the client.
     pub fn flush(&mut self) {
+        let shown = Shown { is_flush: true, is_last: false };
         if self.current.as_ref().is_some_and(|piece| piece.written > 0) {
-            self.end(Shown { is_flush: true, is_last: false });
+            return self.end(shown);
+        }
+        match self.ready.last() {
+            Some(piece) => piece.handles.0.mark(shown),
+            None => self.is_flush = true,
         }
     }
 
     /// What was written is the last of it.
     pub fn finish(&mut self) {
         self.end(Shown { is_flush: false, is_last: true });
+        self.free.clear();
     }
 
     /// Makes the current buffer ready. An empty one is the last: nginx may look at it after it was
@@ -93,7 +102,7 @@ impl Output {
 
     /// Something is to be handed on.
     pub fn is_ready(&self) -> bool {
-        !self.ready.is_empty()
+        !self.ready.is_empty() || self.is_flush
     }
 
     /// nginx has some.
@@ -108,6 +117,16 @@ impl Output {
 
     /// The chain of what is ready, which is with nginx from now on; `None`: nothing is.
     pub fn chain(&mut self) -> Option<&Link> {
+        if std::mem::take(&mut self.is_flush) && self.ready.is_empty() {
+            let signal = self.signal.get_or_insert_with(|| {
+                let (buffer, link) = (Buffer::default(), Link::default());
+                buffer.mark(Shown { is_flush: true, is_last: false });
+                let signal = Rc::new((buffer, link));
+                signal.1.set_buffer(&signal.0);
+                signal
+            });
+            return Some(&signal.1);
+        }
         let at = self.busy.len();
         for pair in self.ready.windows(2) {
             if let [one, next] = pair {

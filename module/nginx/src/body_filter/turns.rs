@@ -5,6 +5,7 @@
 //! waits behind. A filter of nginx's stops only where the socket is full, and nginx calls it again
 //! and again where it is not: so the socket seems full until it is the response's turn.
 
+use super::Resume;
 use crate::basic::event_loop::ForProcess;
 use crate::process::event::Posted;
 use crate::request::{Request, WeakRequest};
@@ -25,12 +26,15 @@ struct Turns {
     /// What all may take in a turn.
     most: Cell<usize>,
     waiting: RefCell<VecDeque<Rc<Waiter>>>,
+    /// Whose turn it was last.
+    called: RefCell<Option<Rc<Waiter>>>,
     event: OnceCell<Posted>,
 }
 
 /// A response that waits.
 struct Waiter {
     request: WeakRequest,
+    resume: Resume,
     is_queued: Cell<bool>,
     /// It is its turn.
     is_called: Cell<bool>,
@@ -64,10 +68,10 @@ impl Place {
     }
 
     /// Has nginx go on with the response in another turn; `None` when memory is out.
-    pub fn wait(&self, request: &Request) -> Option<()> {
+    pub fn wait(&self, request: &Request, resume: Resume) -> Option<()> {
         if self.0.get().is_none() {
             let (is_queued, is_called) = (Cell::new(false), Cell::new(false));
-            let waiter = Waiter { request: request.weak()?, is_queued, is_called };
+            let waiter = Waiter { request: request.weak()?, resume, is_queued, is_called };
             let _ = self.0.set(Rc::new(waiter));
         }
         let waiter = self.0.get()?;
@@ -101,6 +105,19 @@ impl Turns {
         TURNS.get(here).unwrap_or_else(|| TURNS.set(here, Turns::default()))
     }
 
+    /// Has the last that was called go on where its write event did not: what nginx has received
+    /// and not handed on it looks at when more comes, and not because there is room to write.
+    fn make_sure(&self) {
+        let Some(waiter) = self.called.take().filter(|waiter| waiter.is_called.get()) else {
+            return;
+        };
+        waiter.request.with(|request| {
+            (waiter.resume)(request);
+            // Where the client takes no more, nginx has the kernel tell when it does.
+            request.connection().write_event().post(false);
+        });
+    }
+
     /// What was spent in this turn.
     fn spent_now(&self) -> usize {
         let now = global!(ngx_current_msec);
@@ -113,6 +130,7 @@ impl Turns {
     /// The first that waits goes on, and then the next as long as there is time left in this turn,
     /// else in another.
     fn call_next(&self) {
+        self.make_sure();
         let Some(event) = self.event.get().filter(|_| !self.waiting.borrow().is_empty()) else {
             return;
         };
@@ -129,6 +147,7 @@ impl Turns {
             });
             // Some have ended meanwhile.
             if called.is_some() {
+                self.called.replace(Some(waiter));
                 break;
             }
         }

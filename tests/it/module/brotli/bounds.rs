@@ -100,6 +100,35 @@ fn an_event_can_be_read_before_the_next_one_is_sent() {
     });
 }
 
+/// The head of an answer whose body has not begun, and what nginx has received of one that pauses, do not wait for more.
+#[test]
+fn what_has_come_is_sent_though_the_endpoint_pauses() {
+    pass("brotli-pause", |directory| {
+        let origin = Origin::start()?;
+        let plan = plan("ingress_brotli 4 20 text/plain;")?;
+        let site = start(directory, &plan, &origin, json!({}))?;
+        let mut reader = Reader::ask(&site, "/events")?;
+        ensure!(reader.has_encoding()?, "it is compressed");
+        origin.event(None)?;
+        drop((reader, site));
+
+        let folder = oxigress_tests::place::Directory::new("brotli-pause-buffered")?;
+        // nginx hands a buffer on when it is full, and looks no more at what is before that.
+        let proxy = json!({"buffering": true, "buffer_bytes": 1 << 20, "buffer_count": 16});
+        let site = start(&folder, &plan, &origin, proxy)?;
+        let mut reader = Reader::ask(&site, "/events")?;
+        let event = String::from_utf8(text(1_200_000))?;
+        origin.event(Some(&event))?;
+        while decoded_so_far(&reader.body()?).len() < 1_000_000 {
+            ensure!(reader.read_some()? > 0, "closed");
+        }
+        origin.event(None)?;
+        while reader.read_some()? > 0 {}
+        ensure!(decoded(&reader.body()?)? == event.as_bytes(), "another body");
+        site.nginx.check_error_log()
+    });
+}
+
 /// Of what a client does not read, no more is taken from the endpoint than fits into the sockets
 /// between them.
 #[test]
@@ -161,11 +190,13 @@ fn compression_leaves_the_event_loop_to_others() {
                 }
                 Ok(count)
             });
-            for download in downloads {
-                let answer = download.join().expect("no panic")?;
+            let answers: Vec<_> = downloads.into_iter().map(|it| it.join()).collect();
+            // Whatever has come: the others go on until then.
+            is_over.store(true, Ordering::SeqCst);
+            for answer in answers {
+                let answer = answer.expect("no panic")?;
                 ensure!(decoded(&answer.body)? == text(BYTES), "another body");
             }
-            is_over.store(true, Ordering::SeqCst);
             others.join().expect("no panic")
         })?;
         println!("{answered} answers meanwhile");

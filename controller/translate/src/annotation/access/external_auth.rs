@@ -52,6 +52,7 @@ pub fn read(reader: &mut Reader<'_>, access: &mut Access) {
         response_headers: Vec::new(),
         headers: Vec::new(),
         script: None,
+        answer_variables: Vec::new(),
         request_redirect: None,
         always_sets_cookie: false,
         cache: None,

@@ -12,12 +12,10 @@ use oxigress_core::model::policy::{ExternalAuth, Script};
 use oxigress_settings::grammar::directives::Directive;
 use oxigress_settings::grammar::external_auth::METHODS;
 
-/// Puts what the directives say into the policy of the auth server. `known`: the variables of the same author's other texts;
-/// `owner` pays for the patterns, or, if it is empty, the rule's namespace.
+/// Puts what the directives say into the policy of the auth server. `known`: the variables of the same author's other texts.
 pub fn apply<'d>(
     directives: &'d [Directive],
     known: Option<&Names>,
-    owner: &str,
     external: &mut ExternalAuth,
     compiler: &mut Compiler<'_>,
 ) -> Vec<Left<'d>> {
@@ -27,8 +25,7 @@ pub fn apply<'d>(
     }
     let (steps, mut left) = script::read_all(directives, &mut names, At::Elsewhere, compiler);
     if !steps.is_empty() {
-        let owner = owner.to_owned();
-        external.script = Some(Box::new(Script { owner, steps, ..Script::default() }));
+        external.script = Some(Box::new(Script { steps, ..Script::default() }));
     }
     for directive in directives.iter().filter(|one| !script::is_step(one)) {
         let read = match (&directive.block, names.words(&directive.arguments)) {
@@ -97,7 +94,13 @@ fn is_of_answers(name: &str) -> bool {
 fn is_of_access(name: &str) -> bool {
     matches!(
         name,
-        "allow" | "auth_basic" | "auth_basic_user_file" | "auth_request" | "deny" | "satisfy"
+        "allow"
+            | "auth_basic"
+            | "auth_basic_user_file"
+            | "auth_request"
+            | "auth_request_set"
+            | "deny"
+            | "satisfy"
     )
 }
 
@@ -115,7 +118,7 @@ mod tests {
         let before = parse("set $tenant blue;").unwrap();
         let known = Names::of('l', &before);
         let all = parse(text).unwrap();
-        let left = apply(&all, Some(&known), "", &mut external, &mut Compiler::new([]));
+        let left = apply(&all, Some(&known), &mut external, &mut Compiler::new([]));
         let lost = |loss| match loss {
             Loss::Nothing => "idle",
             Loss::AsNamed => "as named",

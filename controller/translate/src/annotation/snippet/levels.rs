@@ -132,7 +132,7 @@ mod tests {
             ("ssl_protocols", "use the key ssl-protocols"),
             ("keepalive_timeout", "use the key keep-alive"),
             ("map", "use set and if in server-snippet"),
-            ("brotli_types", "no key says it: remove it"),
+            ("brotli_types", "use the key brotli-types"),
             ("http_snippet", "no key says it: remove it"),
             ("perl_modules", "no key says it: remove it"),
         ] {

@@ -6,6 +6,7 @@
 //!          takes no place of an earlier one.
 //! Source:  nginx's directives; docs/snippets.md.
 
+use super::answers;
 use super::cookies;
 use super::headers;
 use super::names::Names;
@@ -113,6 +114,7 @@ fn one(name: &str, words: &[&str], policies: &mut Policies) -> Result {
         }
         ("proxy_hide_header", [name]) => headers::hide(name, policies),
         ("proxy_pass_header", [name]) => headers::pass(name),
+        (answers::SET, [name, value]) => answers::set(name, value, policies),
         ("access_log", ["off"]) => {
             policies.is_unlogged = true;
             Ok(())

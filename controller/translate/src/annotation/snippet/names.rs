@@ -33,7 +33,7 @@ impl Names {
     pub fn of(scope: char, all: &[Directive]) -> Self {
         let mut names = Names { scope, known: BTreeMap::new(), has_patterns: false };
         directives::each(all, &mut |directive| match directive.name.as_str() {
-            "set" => {
+            "set" | "auth_request_set" => {
                 let name = directive.arguments.first().and_then(|name| name.strip_prefix('$'));
                 let name = name.filter(|name| is_name(name)).map(str::to_ascii_lowercase);
                 names.known.extend(name.map(|name| (name, scope)));

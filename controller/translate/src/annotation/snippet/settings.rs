@@ -6,6 +6,7 @@
 
 mod definitions;
 
+use super::answers::SET;
 use super::names::Names;
 use super::script;
 use super::server::{self, Author, MOST_INHERITED_BYTES, ServerSnippet};
@@ -49,16 +50,16 @@ struct EveryLocation {
     script: Option<(PolicyId, Arc<Policies>)>,
 }
 
-/// Reads the snippets of the ConfigMap in namespace `owner`.
-pub fn read(settings: &mut Settings, owner: &str, notes: &mut Vec<Note>) -> Common {
+/// Reads the snippets of the ConfigMap. Their patterns are charged to the namespace whose rule takes a request.
+pub fn read(settings: &mut Settings, notes: &mut Vec<Note>) -> Common {
     let compiler = &mut Compiler::new([]);
     name_others(settings, notes);
-    let definitions = read_definitions(settings, owner, notes, compiler);
+    let definitions = read_definitions(settings, notes, compiler);
     let defined = Names::of_definitions(settings.defaults.variables.iter());
-    read_auth(settings, owner, notes, compiler);
+    read_auth(settings, notes, compiler);
     let http = read_http(settings, notes, &defined);
-    let (server, names) = read_server(settings, owner, notes, compiler, &defined);
-    let location = read_location(settings, owner, notes, compiler, &names);
+    let (server, names) = read_server(settings, notes, compiler, &defined);
+    let location = read_location(settings, notes, compiler, &names);
     Common { definitions, http, server, location }
 }
 
@@ -73,12 +74,7 @@ fn parse(to: &mut OfKey<'_>, text: &str) -> Option<Vec<Directive>> {
     }
 }
 
-fn read_auth(
-    settings: &mut Settings,
-    owner: &str,
-    notes: &mut Vec<Note>,
-    compiler: &mut Compiler<'_>,
-) {
+fn read_auth(settings: &mut Settings, notes: &mut Vec<Note>, compiler: &mut Compiler<'_>) {
     let text = std::mem::take(&mut settings.snippets.auth);
     let access = settings.defaults.policies.access.as_ref();
     let external = access.and_then(|access| access.external.clone());
@@ -91,7 +87,7 @@ fn read_auth(
     };
     let Some(all) = parse(&mut to, &text) else { return };
     let defined = Names::of_definitions(to.settings.defaults.variables.iter());
-    let left = auth::apply(&all, Some(&defined), owner, &mut external, compiler);
+    let left = auth::apply(&all, Some(&defined), &mut external, compiler);
     say_to(&mut to, "auth-snippet", left, None);
     settings.defaults.policies.access.get_or_insert_default().external = Some(external);
 }
@@ -107,18 +103,24 @@ fn name_others(settings: &mut Settings, notes: &mut Vec<Note>) {
 /// The variables that `http-snippet` defines, whose names the settings have from then on.
 fn read_definitions(
     settings: &mut Settings,
-    owner: &str,
     notes: &mut Vec<Note>,
     compiler: &mut Compiler<'_>,
 ) -> Option<Arc<Policies>> {
     // What cannot be read is said below.
     let all = directives::parse(&settings.snippets.http).unwrap_or_default();
-    let (found, left) = definitions::read(&all, owner, compiler);
+    let (found, left) = definitions::read(&all, compiler);
     // What stands in their blocks is no directive.
     let bare: Vec<_> = left.iter().map(|one| levels::bare(one.directive)).collect();
     let left = left.into_iter().zip(&bare);
     let left = left.map(|(one, directive)| Left { directive, ..one }).collect();
-    say_to(&mut OfKey { settings, notes, key: "http-snippet" }, "http-snippet", left, None);
+    let mut to = OfKey { settings, notes, key: "http-snippet" };
+    say_to(&mut to, "http-snippet", left, None);
+    for (name, bytes) in definitions::slow(&found) {
+        to.warn(&format!(
+            "the patterns of ${name} together take longer than a request may for values of more than {bytes} bytes, which are \
+             answered 500: use fewer patterns, or shorter ones"
+        ));
+    }
     let names = found.variables.keys().filter_map(|name| name.strip_prefix(OF_DEFINITIONS));
     settings.defaults.variables = names.map(str::to_owned).collect();
     let definitions = Some(Box::new(found)).filter(|found| !found.variables.is_empty())?;
@@ -160,7 +162,6 @@ fn is_of_http(directive: &Directive) -> bool {
 /// What is said of all servers, and the variables of it.
 fn read_server(
     settings: &mut Settings,
-    owner: &str,
     notes: &mut Vec<Note>,
     compiler: &mut Compiler<'_>,
     defined: &Names,
@@ -170,13 +171,12 @@ fn read_server(
     let all = parse(&mut to, &text).unwrap_or_default();
     let mut names = Names::of(OF_SERVERS, &all);
     names.learn(defined);
-    let author = Author { scope: OF_SERVERS, namespace: owner, defined };
+    let author = Author { scope: OF_SERVERS, namespace: "", defined };
     (server::read(&mut to, author, all, compiler).flatten(), names)
 }
 
 fn read_location(
     settings: &mut Settings,
-    owner: &str,
     notes: &mut Vec<Note>,
     compiler: &mut Compiler<'_>,
     of_servers: &Names,
@@ -192,13 +192,16 @@ fn read_location(
     // Some may speak gRPC.
     let proxy = Proxy { protocol: Some(Protocol::Grpc), ..Proxy::default() };
     let mut alone = Policies { proxy: Some(proxy), ..Policies::default() };
-    left.extend(location::apply_plain(&plain, &names, &mut alone));
+    let of_plain = location::apply_plain(&plain, &names, &mut alone);
+    // Some may have an auth server.
+    let is_said = |one: &Left<'_>| one.loss != Loss::Nothing || one.directive.name != SET;
+    left.extend(of_plain.into_iter().filter(is_said));
     left.extend(too_much(&plain, &alone));
     let is_lost = |one: &&Left<'_>| one.loss == Loss::AsNamed;
     let withheld = left.iter().filter(is_lost).map(|one| one.directive.clone()).collect();
     say_to(&mut to, "configuration-snippet", left, None);
     let script = (!steps.is_empty()).then(|| {
-        let script = Script { owner: owner.to_owned(), steps, ..Script::default() };
+        let script = Script { steps, ..Script::default() };
         let policies = Policies { script: Some(Box::new(script)), ..Policies::default() };
         id_of(&policies).map(|id| (id, Arc::new(policies)))
     });
@@ -222,7 +225,8 @@ fn too_much<'d>(plain: &'d [Directive], alone: &Policies) -> Option<Left<'d>> {
 impl Common {
     /// Whether they say nothing.
     pub fn is_silent(&self) -> bool {
-        *self == Common::default()
+        let Common { definitions: _, http, server, location } = self;
+        *http == Policies::default() && server.is_none() && location.is_none()
     }
 
     /// The policies of a path of an Ingress, on a host with this server-snippet; `None`: they are its own.

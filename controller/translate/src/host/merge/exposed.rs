@@ -41,6 +41,9 @@ struct Exposed<'a> {
 /// What is exposed, by who has access to it.
 type Groups<'a> = Vec<(Option<Restriction<'a>>, Exposed<'a>)>;
 
+/// The place of each Ingress among the groups of its namespace.
+type Places<'a> = BTreeMap<&'a Key, usize>;
+
 impl<'a> Exposed<'a> {
     fn is_full(&self) -> bool {
         self.paths.len() >= MOST
@@ -133,8 +136,8 @@ fn beginning_of<'m, V>(texts: &'m BTreeMap<String, V>, text: &str) -> Option<(&'
 }
 
 impl<'a> Merge<'a> {
-    /// Notes a claim that is not served, or only as far as its first letters go, which a rule of that length closes.
-    pub(super) fn note_lost(&mut self, by: &'a Claims, claim: &'a Claim, closed: Option<usize>) {
+    /// Notes a claim that is not served, or only as far as its first letters go, which a rule of that length closes; 0: none does.
+    pub(super) fn note_lost(&mut self, by: &'a Claims, claim: &'a Claim, closed: usize) {
         if self.crowded.contains(&by.key) || !self.restricts(by) {
             return;
         }
@@ -145,7 +148,9 @@ impl<'a> Merge<'a> {
         }
         let is_regex = self.is_regex_host || matches!(claim.pattern, PathPattern::Regex(_));
         let path = UnservedPath::of(&claim.path, is_regex);
-        lost.push(Lost { by, path, closed: closed.unwrap_or(0) });
+        // It takes all only if all begin with its text.
+        let closed = if path.beginning.len() >= closed { closed } else { 0 };
+        lost.push(Lost { by, path, closed });
     }
 
     /// Whether an Ingress restricts who has access to its paths, by what it says of them or of whole hosts.
@@ -189,6 +194,7 @@ impl<'a> Merge<'a> {
     /// By namespace, and by who has access to them; `None`: nobody knows, or there are too many kinds.
     fn exposed(&self, source: &HostPattern) -> BTreeMap<&'a str, Groups<'a>> {
         let mut all: BTreeMap<&str, Groups<'_>> = BTreeMap::new();
+        let mut places = Places::new();
         for by in self.view.mains.iter().copied() {
             let on = by.unserved_on(source);
             let has_more = on.is_some_and(|on| on.has_more)
@@ -198,7 +204,8 @@ impl<'a> Merge<'a> {
             if !is_unknown && (!has_more && on.is_none() || !self.restricts(by)) {
                 continue;
             }
-            let exposed = self.group(all.entry(by.key.namespace.as_str()).or_default(), by);
+            let groups = all.entry(by.key.namespace.as_str()).or_default();
+            let exposed = self.group(groups, by, &mut places);
             if has_more || is_unknown {
                 exposed.unknown.get_or_insert(by);
             }
@@ -206,13 +213,24 @@ impl<'a> Merge<'a> {
         }
         for Lost { by, path, closed } in self.unclosed.values().flatten() {
             let groups = all.entry(by.key.namespace.as_str()).or_default();
-            self.group(groups, by).add(by, path, *closed);
+            self.group(groups, by, &mut places).add(by, path, *closed);
         }
         all
     }
 
     /// What is exposed of those to which the same clients have access.
-    fn group<'g>(&self, groups: &'g mut Groups<'a>, by: &'a Claims) -> &'g mut Exposed<'a> {
+    fn group<'g>(
+        &self,
+        groups: &'g mut Groups<'a>,
+        by: &'a Claims,
+        places: &mut Places<'a>,
+    ) -> &'g mut Exposed<'a> {
+        let place = *places.entry(&by.key).or_insert_with(|| self.group_of(groups, by));
+        &mut groups[place].1
+    }
+
+    /// The place of an Ingress's group, whose restrictions may be long to compare.
+    fn group_of(&self, groups: &mut Groups<'a>, by: &'a Claims) -> usize {
         let is_known = !self.unprotected.contains(&by.key) && !by.is_closed();
         // Of one that is refused nothing is known.
         let own = Some(by.restriction()).filter(|own| is_known && !own.is_none());
@@ -225,7 +243,7 @@ impl<'a> Merge<'a> {
         if found.is_none() {
             groups.push((of, Exposed::default()));
         }
-        &mut groups[place].1
+        place
     }
 
     fn add_invalid(&self, by: &'a Claims, source: &HostPattern, exposed: &mut Exposed<'a>) {

@@ -4,7 +4,7 @@
 //! Cost:    nothing for texts without such a variable. Each is worked out once for a request.
 //! Source:  ngx_http_map_variable, ngx_http_geo_variable, ngx_http_split_clients_variable.
 
-use super::Variable;
+use super::{Variable, of_uri};
 use crate::decision::facts::{CompiledPolicies, Generation};
 use crate::model::policy::Template;
 use crate::model::policy::defined::{
@@ -15,23 +15,51 @@ use crate::patterns::{Budget, Captures, NamespacePatterns, NoAnswer};
 use crate::text::template::{self, Part, Values};
 use std::borrow::Cow;
 
+/// Most bytes of the values that are worked out for one text.
+const MOST_BYTES: usize = 128 * 1024;
+
 /// Where definitions are.
 pub trait DefinitionSource {
     /// Calls the function with them and with the patterns of who wrote them, if there are any.
     fn with(&self, read: &mut dyn FnMut(&Definitions, NamespacePatterns<'_>));
 }
 
-/// The definitions of a generation.
-pub struct OfGeneration<'a, G>(pub &'a G);
+/// The definitions of a generation. What a namespace's requests have searched is charged to this namespace: whose Ingress takes a
+/// request has the load of it.
+pub struct OfGeneration<'a, G> {
+    /// Where they are.
+    pub generation: &'a G,
+    /// Of the rule that takes the request.
+    pub namespace: &'a [u8],
+}
 
 impl<'g, G: Generation<'g>> DefinitionSource for OfGeneration<'_, G> {
     #[cold]
     fn with(&self, read: &mut dyn FnMut(&Definitions, NamespacePatterns<'_>)) {
-        let OfGeneration(generation) = self;
+        let OfGeneration { generation, namespace } = self;
         let Some(policies) = generation.policies(Definitions::ID.as_bytes()) else { return };
         if let Some(found) = &policies.source().definitions {
-            read(found, generation.patterns().of(found.owner.as_bytes()));
+            read(found, generation.patterns().of(namespace));
         }
+    }
+}
+
+/// Values of a request whose path and query may be others by now.
+pub struct Rewritten<'a, V> {
+    /// The path, decoded, and the query.
+    pub uri: (&'a [u8], &'a [u8]),
+    /// All else.
+    pub values: &'a V,
+}
+
+impl<V: Values> Values for Rewritten<'_, V> {
+    fn variable(&self, name: &[u8]) -> Option<Cow<'_, [u8]>> {
+        let (path, args) = self.uri;
+        of_uri(name, path, args).unwrap_or_else(|| self.values.variable(name))
+    }
+
+    fn capture(&self, number: u8) -> &[u8] {
+        self.values.capture(number)
     }
 }
 
@@ -52,31 +80,14 @@ pub fn know(
     // Definitions that are not there yet, or any more, might have decided about the request.
     let mut done = Err(NoAnswer);
     source.with(&mut |definitions, patterns| {
-        let mut work = Work { definitions, patterns, known, budget, values };
+        known.retain(|(name, _)| {
+            !definitions.variables.get(&**name).is_some_and(Definition::is_volatile)
+        });
+        let room = MOST_BYTES;
+        let mut work = Work { definitions, patterns, known, budget, values, room };
         done = work.text(text, 0);
     });
     done
-}
-
-/// As [`know`], of one variable. What takes too long is empty.
-#[cold]
-pub fn value<'v>(
-    name: &[u8],
-    source: &dyn DefinitionSource,
-    known: &'v mut Vec<Variable>,
-    budget: &mut Budget,
-    values: &dyn Values,
-) -> Option<&'v [u8]> {
-    let is_it = |(known, _): &&Variable| known.as_bytes() == name;
-    if !known.iter().any(|known| is_it(&known)) {
-        source.with(&mut |definitions, patterns| {
-            let mut work = Work { definitions, patterns, known, budget, values };
-            if work.variable(name, 0).is_err() {
-                work.known.push((String::from_utf8_lossy(name).into(), Vec::new()));
-            }
-        });
-    }
-    known.iter().find(is_it).map(|(_, value)| &**value)
 }
 
 struct Work<'w> {
@@ -85,6 +96,8 @@ struct Work<'w> {
     known: &'w mut Vec<Variable>,
     budget: &'w mut Budget,
     values: &'w dyn Values,
+    /// Bytes that values of a text may have yet.
+    room: usize,
 }
 
 impl Work<'_> {
@@ -123,6 +136,7 @@ impl Work<'_> {
                 split.value(&source).map_or("", |value| value.as_str()).into()
             }
         };
+        self.room = self.room.checked_sub(value.len()).ok_or(NoAnswer)?;
         self.known.push((name.as_str().into(), value));
         Ok(())
     }
@@ -137,7 +151,8 @@ impl Work<'_> {
             source.pop();
         }
         let lower = source.to_ascii_lowercase();
-        if let Some(value) = str::from_utf8(&lower).ok().and_then(|text| map.of_text(text)) {
+        // Bytes that are no text are in no name, and stand where a star stands.
+        if let Some(value) = map.of_text(&String::from_utf8_lossy(&lower)) {
             return self.expanded(value, None, depth);
         }
         for (pattern, value) in map.patterns.iter().filter(|_| !source.is_empty()) {

@@ -196,7 +196,7 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
         let (place, generation) = (self.place_of(rule), self.generation);
         let [_, namespace, ..] = rule.texts();
         let all = generation.patterns();
-        let definitions = OfGeneration(generation);
+        let definitions = OfGeneration { generation, namespace };
         let mut run = self.run(rule, &definitions, false, carried);
         if !std::mem::replace(&mut run.carried.has_server_steps, true) {
             let mut mover = None;
@@ -258,7 +258,7 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
     ) -> (Option<Answer>, bool) {
         let generation = self.generation;
         let [_, namespace, ..] = rule.texts();
-        let definitions = OfGeneration(generation);
+        let definitions = OfGeneration { generation, namespace };
         let mut run = self.run(rule, &definitions, is_relative, carried);
         let (mut end, mut mover) = (End::Over, None);
         for (script, owner) in scripts {
@@ -300,7 +300,9 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
 
     /// Also where there are none: those of a rule that an endpoint has sent the request on from are nobody's.
     fn keep_variables(&mut self, carried: Carried) {
-        self.edit().variables = Some(Box::new(carried.into_variables()));
+        let edits = self.edit();
+        edits.pattern_steps = Some(carried.steps_left());
+        edits.variables = Some(Box::new(carried.into_variables()));
     }
 
     /// The request has another path from now on; the answer is nobody's. `mover`: the namespace whose rules alone it may lead to;

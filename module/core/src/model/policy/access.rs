@@ -2,6 +2,7 @@
 //!
 //! Source: ingress-nginx's annotations.
 
+use super::script::Set;
 use super::{HeaderName, RequestHeader, Script, Template, is_false};
 use crate::model::{BackendId, Invalid, checked};
 use ipnet::IpNet;
@@ -148,6 +149,10 @@ pub struct ExternalAuth {
     /// are known to `headers`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub script: Option<Box<Script>>,
+    /// Variables of later texts, from the server's answer: parts of it have names that begin with
+    /// [`script::OF_ANSWER`](super::script::OF_ANSWER).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub answer_variables: Vec<Set>,
     /// `X-Auth-Request-Redirect`; absent: the request target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_redirect: Option<Template>,

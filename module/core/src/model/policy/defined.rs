@@ -16,13 +16,11 @@ crate::model::object::objects!(Definitions, Map, Geo, Split);
 /// What the names of these variables begin with.
 pub const OF_DEFINITIONS: &str = "snippet_h_";
 
-/// Variables by their whole names, and who pays for their patterns.
+/// Variables by their whole names.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[serde(remote = "Self")]
 pub struct Definitions {
-    /// The namespace that pays for the patterns.
-    pub owner: String,
     /// The variables.
     pub variables: BTreeMap<String, Definition>,
 }
@@ -40,6 +38,15 @@ impl Definitions {
     /// The texts with variables.
     pub fn templates(&self) -> impl Iterator<Item = &Template> {
         self.variables.values().flat_map(Definition::templates)
+    }
+
+    /// What working all of them out takes at most, in microseconds: of each one value is looked up.
+    pub fn cost(&self) -> u32 {
+        let of_one = |definition: &Definition| {
+            let values = definition.values().map(Template::cost).max();
+            definition.source().cost() + values.unwrap_or_default()
+        };
+        self.variables.values().map(of_one).sum()
     }
 
     /// The patterns of maps.
@@ -76,16 +83,27 @@ impl Definition {
         }
     }
 
+    /// Whether it is worked out again for each text.
+    pub fn is_volatile(&self) -> bool {
+        matches!(self, Definition::Map(Map { is_volatile: true, .. }))
+    }
+
     /// Its texts with variables.
-    pub fn templates(&self) -> Vec<&Template> {
-        let mut all = vec![self.source()];
-        if let Definition::Map(map) = self {
-            all.push(&map.default);
-            all.extend(map.texts.values());
-            all.extend(map.heads.values().chain(map.tails.values()));
-            all.extend(map.patterns.iter().map(|(_, value)| value));
-        }
-        all
+    pub fn templates(&self) -> impl Iterator<Item = &Template> {
+        std::iter::once(self.source()).chain(self.values())
+    }
+
+    /// Its values, as far as they may have variables.
+    fn values(&self) -> impl Iterator<Item = &Template> {
+        let map = match self {
+            Definition::Map(map) => Some(map),
+            Definition::Geo(_) | Definition::Split(_) => None,
+        };
+        map.into_iter().flat_map(|map| {
+            let names = map.texts.values().chain(map.heads.values()).chain(map.tails.values());
+            let found = map.patterns.iter().map(|(_, value)| value);
+            std::iter::once(&map.default).chain(names).chain(found)
+        })
     }
 }
 
@@ -98,6 +116,9 @@ pub struct Map {
     /// The value for all other texts.
     #[serde(default = "Template::empty", skip_serializing_if = "is_empty")]
     pub default: Template,
+    /// It is worked out again for each text.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub is_volatile: bool,
     /// The text is the name of a host, whose last dot does not count.
     #[serde(default, skip_serializing_if = "is_false")]
     pub has_hostnames: bool,

@@ -100,6 +100,8 @@ pub struct Set {
 pub const VARIABLES: &str = "snippet_";
 /// What those of a location's own steps begin with.
 pub const OF_LOCATION: &str = "snippet_l_";
+/// What parts of an auth server's answer begin with.
+pub const OF_ANSWER: &str = "snippet_r_";
 /// What those of a server, and of all servers, begin with.
 pub const OF_SERVERS: [&str; 2] = ["snippet_s_", "snippet_c_"];
 /// Most letters of a variable's name.

@@ -1,15 +1,20 @@
 //! All headers and texts with variables of a set of policies, for what holds of them together.
 
+use super::defined::OF_DEFINITIONS;
+use super::script::Set;
 use super::{
     Access, AuthCache, AuthHost, ExternalAuth, InputEdit, Limits, Mirror, Policies, Proxy,
     Redirect, RequestHeader, ResponseEdit, Rewrite, Template, Tracing,
 };
 
 impl Policies {
-    /// How many headers it sets, adds and takes away, parameters of FastCGI and headers of auth requests included.
+    /// How many headers it sets, adds and takes away; parameters of FastCGI, headers of auth requests and variables of their
+    /// answers included.
     pub fn header_count(&self) -> usize {
         let external = self.access.as_ref().and_then(|access| access.external.as_ref());
-        let of_auth = external.map_or(0, |auth| auth.headers.len() + auth.response_headers.len());
+        let of_auth = external.map_or(0, |auth| {
+            auth.headers.len() + auth.response_headers.len() + auth.answer_variables.len()
+        });
         self.input_edits.len()
             + self.request_headers.len()
             + self.added_request_headers.len()
@@ -23,6 +28,12 @@ impl Policies {
             })
             + self.script.as_ref().map_or(0, |script| script.header_count())
             + of_auth
+    }
+
+    /// Whether some of its texts have variables that are worked out of others.
+    pub fn uses_definitions(&self) -> bool {
+        self.definitions.is_none()
+            && self.templates().iter().any(|text| text.as_str().contains(OF_DEFINITIONS))
     }
 
     /// Each text with variables that a request may have expanded.
@@ -103,6 +114,7 @@ fn of_auth(external: &ExternalAuth) -> impl Iterator<Item = &Template> {
         response_headers: _,
         headers,
         script,
+        answer_variables,
         request_redirect,
         always_sets_cookie: _,
         cache,
@@ -110,6 +122,7 @@ fn of_auth(external: &ExternalAuth) -> impl Iterator<Item = &Template> {
     let key = cache.iter().map(|AuthCache { key, valid: _ }| key);
     let headers = headers.iter().map(|RequestHeader { name: _, value }| value);
     let steps = script.iter().flat_map(|script| script.templates());
+    let of_answer = answer_variables.iter().map(|Set { name: _, value }| value);
     [target]
         .into_iter()
         .chain(of_host(to))
@@ -118,6 +131,7 @@ fn of_auth(external: &ExternalAuth) -> impl Iterator<Item = &Template> {
         .chain(key)
         .chain(headers)
         .chain(steps)
+        .chain(of_answer)
 }
 
 #[cfg(test)]
@@ -163,11 +177,12 @@ mod tests {
                 "target": "$host", "signin": "$host", "request_redirect": "$host",
                 "headers": [{"name": "A", "value": "$host"}],
                 "script": {"steps": [{"set": {"name": "snippet_a_b", "value": "$host"}}]},
+                "answer_variables": [{"name": "snippet_l_a", "value": "$host"}],
                 "cache": {"key": "$host", "valid": []},
             }},
         }))
         .unwrap();
         let written = serde_json::to_string(&policies).unwrap().matches("$host").count();
-        assert_eq!((policies.templates().len(), written), (37, 37));
+        assert_eq!((policies.templates().len(), written), (38, 38));
     }
 }

@@ -1,4 +1,5 @@
 use super::*;
+use oxigress_core::model::policy::defined::Definition;
 use oxigress_objects::ConfigMap;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +8,7 @@ fn said(data: &[(&str, &str)]) -> (Settings, Common, Vec<String>) {
     let data = data.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
     let (mut settings, mut notes) =
         oxigress_settings::parse(Some(&ConfigMap { data }), &BTreeMap::new());
-    let common = read(&mut settings, "ingress", &mut notes);
+    let common = read(&mut settings, &mut notes);
     let notes = notes.into_iter().map(|note| format!("{note:?}")).collect();
     (settings, common, notes)
 }
@@ -35,7 +36,7 @@ fn what_is_said_of_all_locations_stands_behind_what_one_says() {
     );
     let [(id, record)] = &common.records().collect::<Vec<_>>()[..] else { panic!() };
     let script = record.script.as_ref().unwrap();
-    assert_eq!((script.owner.as_str(), script.steps.len()), ("ingress", 1));
+    assert_eq!((script.owner.as_str(), script.steps.len()), ("", 1));
     let expected = format!(
         r#"{{"script":{{"every_location":"{}"}},"request_headers":[{{"name":"X-B","value":"own"}},{{"name":"X-C","value":"$snippet_g_c"}}],"added_request_headers":[{{"name":"X-B","value":"all"}}],"response_edits":[{{"name":"Z","action":"set","value":"own"}},{{"name":"A","action":"set","value":"all"}}]}}"#,
         id.as_str()
@@ -225,10 +226,47 @@ fn what_http_defines_is_known_to_texts_and_what_it_cannot_is_named() {
     assert!(path(&common, "{}").contains(r#""value":"$snippet_h_one""#));
     let records: BTreeMap<_, _> = common.records().collect();
     let found = common.definitions.as_ref().and_then(|all| all.definitions.as_ref()).unwrap();
-    assert_eq!(found.owner, "ingress");
     let expected = r#"{"snippet_h_near":{"geo":{"source":"$remote_addr","ranges":[["10.0.0.0","10.255.255.255",0]],"values":["1"]}},"snippet_h_one":{"map":{"source":"$arg_a","default":"0","patterns":[["(?i)^b(.)","$1"]]}}}"#;
     assert_eq!(serde_json::to_string(&found.variables).unwrap(), expected);
     let steps = records.values().find_map(|policies| policies.script.as_ref()).unwrap();
     let steps = serde_json::to_string(&steps.steps).unwrap();
     assert!(steps.contains(r#""value":"$snippet_h_near""#), "{steps}");
+}
+
+#[test]
+fn what_cannot_be_defined_defines_nothing_and_what_is_slow_is_named() {
+    let map = |name: &str, lines: &str| format!("map $arg_a ${name} {{ {lines} }}\n");
+    let (settings, common, notes) = said(&[(
+        "http-snippet",
+        &[
+            map("http_allowed", "default 0; b 1;"),
+            map("twice", "default 0;"),
+            map("Twice", "include x;"),
+            "geo $deny { ranges; default 0; 0.0.0.0-9.255.255.255 1; 255.0.0.0-255.255.255.255 2; }\n".into(),
+            map("dear", &(0..40).map(|n| format!("~*(bot{n}|crawl{n}|spider{n}) 1;")).collect::<String>()),
+        ]
+        .concat(),
+    )]);
+    let names: Vec<_> = settings.defaults.variables.iter().map(String::as_str).collect();
+    assert_eq!(names, ["dear", "deny", "http_allowed"]);
+    let notes = notes.join("\n");
+    for part in [
+        "line 3: map is ignored: no files are read",
+        "line 2: map is ignored: another one of this name is left out",
+        "the patterns of $dear together take longer than a request may for values of more than ",
+    ] {
+        assert!(notes.contains(part), "{part}: {notes}");
+    }
+    let found = common.definitions.as_ref().and_then(|all| all.definitions.as_ref()).unwrap();
+    let Definition::Geo(deny) = &found.variables["snippet_h_deny"] else { panic!("{found:?}") };
+    // nginx takes an address that is no IPv4 one for 255.255.255.255.
+    for (address, expected) in [("1.1.1.1", "1"), ("10.0.0.1", "0"), ("2001:db8::1", "2")] {
+        let value = deny.value(address.parse().unwrap()).map(|value| value.as_str());
+        assert_eq!(value, Some(expected), "{address}");
+    }
+    // Many lines are worked out as one of them is.
+    let redirects: String =
+        (0..400).map(|n| format!("/old{n} https://$host/new{n}$is_args$args;")).collect();
+    let (settings, _, notes) = said(&[("http-snippet", &map("to", &redirects))]);
+    assert_eq!((settings.defaults.variables.len(), notes), (1, vec![]));
 }

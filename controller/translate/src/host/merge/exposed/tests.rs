@@ -177,6 +177,7 @@ fn a_snippet_that_refuses_requests_restricts_its_paths() {
         // Clients that are not signed in are sent where they can.
         ("if ($cookie_session = \"\") { return 302 /b; }", &["/"]),
         ("if ($http_x = a) { rewrite ^ /b last; }", &["/"]),
+        ("if ($cookie_session) { break; } return 302 /b;", &["/"]),
         ("return 301 /b;", &[]),
         ("rewrite ^ /b last;", &[]),
     ] {
@@ -219,6 +220,9 @@ fn an_invalid_path_that_is_restricted_is_answered_by_no_open_one() {
     let lost = ingress("n", "lost", &both, &[path("/a/b/x(")]);
     // No shorter rule has requests of what is closed.
     assert_eq!(closed(&(site.clone() + &lost), ""), (vec!["/a/b/x".into()], 0));
+    // Nor where two begin so.
+    let two = ingress("n", "lost", &both, &[path("/a/b/x("), path("/a/b/x[")]);
+    assert_eq!(closed(&(site.clone() + &two), ""), (vec!["/a/b/x".into()], 0));
     // Where another rule stands there, the shorter ones have what it does not take.
     let lost = ingress("n", "lost", &both, &[path("/a/b/c(")]);
     let (mut all, told) = closed(&(site + &lost), "");

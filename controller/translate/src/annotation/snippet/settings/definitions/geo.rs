@@ -46,7 +46,15 @@ pub fn read(source: Template, block: &[Directive]) -> Result<Geo> {
     if has_ranges && has_overlaps(&lines) {
         return impossible("its ranges overlap");
     }
-    Ok(Geo { source, ranges: Ranges::try_from(apart(&lines))?, values })
+    let mut ranges = apart(&lines);
+    if has_ranges {
+        // As 255.255.255.255, which is the last of them.
+        ranges.retain(|(first, ..)| first.is_ipv4());
+        let last = ranges.last().filter(|(_, last, _)| *last == Geo::NOWHERE).map(|(.., it)| *it);
+        let all = (Ipv6Addr::UNSPECIFIED.into(), Ipv6Addr::from(u128::MAX).into());
+        ranges.extend(last.map(|value| (all.0, all.1, value)));
+    }
+    Ok(Geo { source, ranges: Ranges::try_from(ranges)?, values })
 }
 
 fn everything() -> Vec<(IpAddr, IpAddr)> {

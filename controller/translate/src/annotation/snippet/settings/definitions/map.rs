@@ -2,9 +2,8 @@
 //!
 //! Source:  ngx_http_map, ngx_hash_add_key.
 
-use crate::annotation::snippet::names::Names;
+use super::Reader;
 use crate::annotation::snippet::values::{Not, Result, impossible};
-use crate::patterns::Compiler;
 use oxigress_core::model::policy::Template;
 use oxigress_core::model::policy::defined::Map;
 use oxigress_core::model::policy::script::ScriptPattern;
@@ -15,12 +14,12 @@ use std::collections::BTreeMap;
 pub fn read(
     source: Template,
     block: &[Directive],
-    names: &Names,
-    compiler: &mut Compiler<'_>,
+    (names, compiler, checked): Reader<'_, '_>,
 ) -> Result<Map> {
     let mut map = Map {
         source,
         default: Template::empty(),
+        is_volatile: false,
         has_hostnames: false,
         texts: BTreeMap::new(),
         heads: BTreeMap::new(),
@@ -33,8 +32,7 @@ pub fn read(
         match (line.name.as_str(), &words[..]) {
             _ if line.block.is_some() => return Err(Not::Known),
             ("hostnames", []) => map.has_hostnames = true,
-            // Each is worked out once for a request.
-            ("volatile", []) => {}
+            ("volatile", []) => map.is_volatile = true,
             ("include", [_]) => return impossible("no files are read: write out what it has"),
             ("default", [_]) if has_default => return impossible("it has two defaults"),
             ("default", [value]) => {
@@ -46,7 +44,10 @@ pub fn read(
                     None => (key.get(1..).unwrap_or_default(), false),
                 };
                 let pattern = ScriptPattern::uncompiled(text, ignores_case)?;
-                compiler.snippet(pattern.as_str())?;
+                if !checked.contains(pattern.as_str()) {
+                    compiler.snippet(pattern.as_str())?;
+                    checked.insert(pattern.as_str().to_owned());
+                }
                 map.patterns.push((pattern, names.template(value)?));
             }
             (key, [value]) => {
