@@ -353,7 +353,6 @@ fn seen<'g, G: Generation<'g>>(decision: &Decision<'g, G>, path: &[u8]) -> Strin
     let policies = route.policies.as_deref().map(CompiledPolicies::source);
     let backend = route.destination.as_ref().map(|to| to.backend);
     let rest = (route.is_named, backend, route.error, counter, route.backend());
-    // The first to need a pattern pays for compiling it.
     let edits = edits.as_deref().map(|edits| Edits { pattern_steps: None, ..edits.clone() });
     format!("{answer:?} {edits:?} {:?} {captures:?} {policies:?} {rest:?}", route.rule)
 }
@@ -361,8 +360,7 @@ fn seen<'g, G: Generation<'g>>(decision: &Decision<'g, G>, path: &[u8]) -> Strin
 proptest! {
     #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
 
-    /// Whoever listens changes nothing: a recording trace and a silent one see the same decision. And what an explanation
-    /// calls the winner is the rule of the route.
+    /// A recording trace and a silent one see the same decision, and what wins in an explanation is the rule of the route.
     #[test]
     fn a_trace_changes_nothing_and_tells_the_route(
         snapshot in snapshots(),
