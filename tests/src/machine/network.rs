@@ -94,6 +94,7 @@ fn network() -> Result<&'static Network> {
 }
 
 fn start() -> Result<Network> {
+    wait::make_ready();
     let (jobs, todo) = mpsc::channel::<Job>();
     let (sender, made) = mpsc::sync_channel(1);
     let keep = move || {

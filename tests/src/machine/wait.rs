@@ -13,6 +13,11 @@ const PAUSE: Duration = Duration::from_millis(10);
 
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| new_runtime().expect("a tokio runtime"));
 
+/// Makes the runtime of the machine's own network, which a thread within another one would make there.
+pub(crate) fn make_ready() {
+    LazyLock::force(&RUNTIME);
+}
+
 /// One whose threads live in the calling thread's network.
 pub(crate) fn new_runtime() -> std::io::Result<Runtime> {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()
