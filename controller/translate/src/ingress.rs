@@ -139,9 +139,9 @@ pub fn parse(
         annotations,
         ..Claims::nothing(key, ingress.created)
     };
-    let restricts =
-        claims.canary().is_none() && (claims.restricts_access() || host.may_restrict_access());
-    let draft = Draft::of(restricts);
+    let is_main = claims.canary().is_none();
+    let restricts = is_main && (claims.restricts_access() || host.may_restrict_access());
+    let draft = Draft::of(restricts, is_main);
     let per_host = options.regex_per_host;
     let mut hosts = claims.read_hosts(ingress, draft, compiler, per_host, &mut notes);
     if claims.canary().is_some() {
@@ -206,7 +206,7 @@ pub fn refused(
     let closes_host = unserved::may_hold_for_hosts(ingress, &options.annotations_prefix);
     let host_settings = HostSettings { hosts: names, closes_host, ..HostSettings::default() };
     let claims = Claims {
-        unserved: Unserved::unknown().filter(|_| restricts),
+        unserved: Unserved::unknown(restricts),
         hosts: frozen(hosts),
         host_settings: Sealed::new(host_settings),
         ..Claims::nothing(key, ingress.created)

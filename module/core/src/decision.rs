@@ -67,6 +67,15 @@ pub enum Answer {
     Forward,
     /// nginx answers with this status and its own page.
     Respond(u16),
+    /// nginx answers with this status and body.
+    Text {
+        /// A status from 200 to 299.
+        code: u16,
+        /// The body.
+        body: Vec<u8>,
+        /// Its type; `None`: nginx's default.
+        media_type: Option<String>,
+    },
     /// It is processed again with this path and query, which belong to the same host.
     Internal(Vec<u8>),
     /// The client is sent elsewhere.

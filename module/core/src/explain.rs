@@ -224,6 +224,7 @@ fn outcome<'g, G: Generation<'g>>(
     let answer = match &decision.answer {
         Answer::Forward => forwarded.unwrap_or_default(),
         Answer::Respond(code) => status(seen_by_client(*code), why),
+        Answer::Text { code, .. } => status(*code, why),
         Answer::Redirect { code, location } => {
             ExplainedAnswer { location: Some(text(location)), ..status(*code, why) }
         }

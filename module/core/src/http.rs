@@ -7,6 +7,7 @@
 //! * [`date`]: dates of headers.
 //! * [`head_lines`]: how many lines the head of a response has.
 //! * [`input`]: which of a client's headers a change is about.
+//! * [`media`]: the type that a path names.
 //! * [`interim`]: 1xx responses before the final one.
 //! * [`reverse`]: `Location` and `Set-Cookie` of endpoints, translated for the client.
 
@@ -19,5 +20,6 @@ pub mod head_lines;
 pub mod header;
 pub mod input;
 pub mod interim;
+pub mod media;
 pub mod paths;
 pub mod reverse;

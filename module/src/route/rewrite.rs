@@ -31,6 +31,9 @@ fn give_answer<'r>(raw: &'r nginx::Request, answer: &Answer) -> Next<'r> {
     match answer {
         Answer::Forward => Code::DECLINED.into(),
         Answer::Respond(status) => Code::status(*status).into(),
+        Answer::Text { code, body, media_type } => {
+            send(raw, *code, (body, media_type.as_deref())).into()
+        }
         Answer::Internal(path) => {
             raw.redirection(path).unwrap_or_else(|| Code::INTERNAL_ERROR.into())
         }
@@ -46,6 +49,20 @@ fn give_answer<'r>(raw: &'r nginx::Request, answer: &Answer) -> Next<'r> {
             added.map_or(Code::INTERNAL_ERROR, |()| Code::status(*code)).into()
         }
     }
+}
+
+/// Sends a body in the endpoint's place, as `return` does.
+fn send(raw: &nginx::Request, status: u16, (body, media_type): (&[u8], Option<&str>)) -> Code {
+    let discarded = raw.discard_body();
+    if discarded != Code::OK {
+        return discarded;
+    }
+    raw.set_status(status);
+    let is_set = match media_type {
+        Some(media_type) => raw.set_content_type(media_type.as_bytes()).is_some(),
+        None => raw.set_default_content_type(),
+    };
+    if is_set { raw.send(body) } else { Code::INTERNAL_ERROR }
 }
 
 /// REWRITE in other locations: only auth subrequests and copies may pass through theirs.

@@ -112,7 +112,8 @@ fn stock(
 ) -> Result<Nginx> {
     let mut text =
         "daemon off;\npid nginx.pid;\nevents {}\nhttp {\naccess_log off;\nserver_tokens off;\n\
-                    port_in_redirect off;\nserver_names_hash_max_size 4096;\n"
+                    port_in_redirect off;\nserver_names_hash_max_size 4096;\n\
+                    default_type text/html;\ntypes { text/plain txt; application/json json; }\n"
             .to_owned();
     for module in ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"] {
         writeln!(text, "{module}_temp_path {module};")?;

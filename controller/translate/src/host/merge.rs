@@ -88,6 +88,7 @@ pub fn merge(
         unclosed: BTreeMap::new(),
         crowded: BTreeSet::new(),
         closed: Arc::new(paths::closed()),
+        has_lists: OfServer::new(&view.owner, common).has_lists(),
         unprotected: view.unprotected(),
         tls_of: unnamed_owner.filter(|namespace| is_unnamed && view.is_foreign_to(namespace)),
         winners: BTreeMap::new(),
@@ -193,6 +194,8 @@ struct Merge<'a> {
     crowded: BTreeSet<&'a Key>,
     /// What answers 503.
     closed: Arc<Policies>,
+    /// Paths without lists of networks of their own have those of the host, or of all hosts.
+    has_lists: bool,
     /// Ingresses of other namespaces that restrict whole hosts, which nothing of this one honours.
     unprotected: BTreeSet<&'a Key>,
     /// Only this namespace says how TLS is spoken with clients that name no host, or an unknown one.

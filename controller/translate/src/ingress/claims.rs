@@ -128,7 +128,7 @@ impl Claims {
             has_groups,
             unserved: _,
         } = self;
-        let lacks = |claims: &Claims| claims.has_unknown_paths();
+        let lacks = |claims: &Claims| claims.has_unknown_paths(true);
         (*created, key) == (other.created, &other.key)
             && (default_backend, is_catch_all) == (&other.default_backend, &other.is_catch_all)
             && host_settings == &other.host_settings
@@ -147,9 +147,10 @@ impl Claims {
         self.unserved.as_ref()?.on(host)
     }
 
-    /// It may restrict access to paths of all its hosts that are not served, and of which nothing is known.
-    pub fn has_unknown_paths(&self) -> bool {
-        self.unserved.as_ref().is_some_and(|unserved| unserved.is_unknown())
+    /// It, or the host where `or_host` is set, may restrict access to paths of all its hosts that are not served, and of which
+    /// nothing is known.
+    pub fn has_unknown_paths(&self, or_host: bool) -> bool {
+        self.unserved.as_ref().is_some_and(|unserved| unserved.is_unknown(or_host))
     }
 
     /// Its paths that are regular expressions, or may be where another Ingress makes all paths of the host such.

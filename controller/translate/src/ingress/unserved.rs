@@ -1,7 +1,7 @@
-//! Paths of an Ingress that restricts access, as far as they are not served.
+//! Paths of an Ingress, as far as they are not served.
 //!
-//! A request for one of them would come to another path of the same namespace, which may be open to everybody. What that
-//! closes is decided where the paths of a host meet.
+//! Where the Ingress restricts access, or the host does, a request for one of them would come to another path of the same
+//! namespace, which may be open to everybody. What that closes is decided where the paths of a host meet.
 
 use crate::annotation::{snippet, table};
 use oxigress_core::model::HostPattern;
@@ -47,6 +47,8 @@ pub struct UnservedOn {
 /// What an Ingress has that is not served.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Unserved {
+    /// It restricts access to its paths.
+    restricts: bool,
     /// Paths that nobody has looked at, on each of its hosts.
     is_unknown: bool,
     by_host: SortedMap<HostPattern, UnservedOn>,
@@ -57,14 +59,16 @@ pub struct Unserved {
 pub(super) struct Draft {
     /// The Ingress restricts access to its paths.
     pub restricts: bool,
+    /// It is no canary, whose paths are those of others.
+    is_main: bool,
     pub is_unknown: bool,
     by_host: BTreeMap<HostPattern, UnservedOn>,
 }
 
 impl Draft {
-    /// Of an Ingress that restricts access to its paths, or of another one.
-    pub fn of(restricts: bool) -> Self {
-        Draft { restricts, is_unknown: false, by_host: BTreeMap::new() }
+    /// Of an Ingress that restricts access to its paths, or of another one; `is_main`: it is no canary.
+    pub fn of(restricts: bool, is_main: bool) -> Self {
+        Draft { restricts, is_main, is_unknown: false, by_host: BTreeMap::new() }
     }
 
     /// Adds a path of a host.
@@ -76,23 +80,23 @@ impl Draft {
         }
     }
 
-    /// `None`: everything is served, or nothing that is restricted.
+    /// `None`: everything is served.
     pub fn finish(self) -> Option<Box<Unserved>> {
-        let Draft { restricts, is_unknown, by_host } = self;
-        let is_any = restricts && (is_unknown || !by_host.is_empty());
-        is_any.then(|| Box::new(Unserved { is_unknown, by_host: by_host.into() }))
+        let Draft { restricts, is_main, is_unknown, by_host } = self;
+        let is_any = is_main && (is_unknown || !by_host.is_empty());
+        is_any.then(|| Box::new(Unserved { restricts, is_unknown, by_host: by_host.into() }))
     }
 }
 
 impl Unserved {
-    /// Paths that nobody has looked at.
-    pub(super) fn unknown() -> Option<Box<Self>> {
-        Draft { is_unknown: true, ..Draft::of(true) }.finish()
+    /// Paths that nobody has looked at, of an Ingress that may restrict access to them or does not.
+    pub(super) fn unknown(restricts: bool) -> Option<Box<Self>> {
+        Draft { is_unknown: true, ..Draft::of(restricts, true) }.finish()
     }
 
-    /// Whether there are paths that nobody has looked at, on each host.
-    pub fn is_unknown(&self) -> bool {
-        self.is_unknown
+    /// Whether there are paths that nobody has looked at, on each host. `or_host`: the host restricts access to them.
+    pub fn is_unknown(&self, or_host: bool) -> bool {
+        self.is_unknown && (self.restricts || or_host)
     }
 
     /// The paths of a host.
@@ -126,6 +130,8 @@ pub struct Restriction<'a> {
     denied: Option<u16>,
     /// One that may refuse requests.
     script: Option<&'a Script>,
+    /// The lists of networks are the host's.
+    has_lists_of_host: bool,
 }
 
 impl<'a> Restriction<'a> {
@@ -133,18 +139,26 @@ impl<'a> Restriction<'a> {
     pub fn of(policies: &'a Policies) -> Self {
         let Policies { access, denied, script, .. } = policies;
         let script = script.as_deref().filter(|script| may_refuse(&script.steps, false));
-        Restriction { access: access.as_ref(), denied: *denied, script }
+        Restriction { access: access.as_ref(), denied: *denied, script, has_lists_of_host: false }
+    }
+
+    /// On a host that has lists of networks, or on another one.
+    pub fn on(self, host_has_lists: bool) -> Self {
+        let is_own = self.access.is_some_and(|it| it.allow.is_some() || !it.deny.is_empty());
+        Restriction { has_lists_of_host: host_has_lists && !is_own, ..self }
     }
 
     /// Everybody has access.
     pub fn is_none(&self) -> bool {
-        *self == Restriction { access: None, denied: None, script: None }
+        let Restriction { access, denied, script, has_lists_of_host } = self;
+        (access, denied, script, has_lists_of_host) == (&None, &None, &None, &false)
     }
 
     /// Nobody has access to what has this one who has none to what has the other.
     pub fn covers(&self, other: &Restriction<'_>) -> bool {
         self.denied.is_some()
             || other.denied.is_none()
+                && (!other.has_lists_of_host || self.has_lists_of_host)
                 && (other.script.is_none() || self.script == other.script)
                 && other
                     .access

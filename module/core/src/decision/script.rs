@@ -18,6 +18,7 @@ use super::values::Routed;
 use super::{Answer, redirect};
 use crate::model::policy::Redirect;
 use crate::model::policy::Template;
+use crate::http::media;
 use crate::model::policy::defined::is_defined;
 use crate::model::policy::script::{
     self, If, Place, RewriteStep, SharedIfLocation, Step, Test, Then,
@@ -332,6 +333,17 @@ impl<'a, 'g, F: Facts> Run<'a, 'g, F> {
     }
 
     fn answer(&mut self, answer: &script::Answer) -> Result<End, NoAnswer> {
+        if script::Answer::has_body(answer.code) {
+            let mut lines = Vec::with_capacity(answer.body.len());
+            for line in &answer.body {
+                lines.push(self.text(line)?);
+            }
+            let of_path = media::of_path(self.path()).map(str::to_owned);
+            let said = || answer.media_type.as_ref().map(|it| it.as_str().to_owned());
+            let media_type = of_path.or_else(said);
+            let answer = Answer::Text { code: answer.code, body: lines.join(&b'\n'), media_type };
+            return Ok(End::Answer(answer, Reason::ScriptAnswers));
+        }
         let Some(location) = &answer.location else {
             // A redirect that leads nowhere is none.
             let status = if matches!(answer.code, 300..400) { 400 } else { answer.code };

@@ -7,8 +7,9 @@ use super::Request;
 use crate::basic::code::Code;
 use crate::request::header::Header;
 use crate::sys::{
-    ngx_buf_t, ngx_chain_t, ngx_http_discard_request_body, ngx_http_headers_out_t,
-    ngx_http_output_filter, ngx_http_send_header, ngx_str_t, ngx_table_elt_t,
+    NGX_OK, ngx_buf_t, ngx_chain_t, ngx_http_discard_request_body, ngx_http_headers_out_t,
+    ngx_http_output_filter, ngx_http_send_header, ngx_http_set_content_type, ngx_int_t, ngx_str_t,
+    ngx_table_elt_t,
 };
 use std::ptr::null_mut;
 
@@ -184,6 +185,12 @@ impl Request {
             out.charset.len = 0;
         });
         Some(())
+    }
+
+    /// The type of the location (`default_type`), or what its `types` say of the path; `false` when memory is out.
+    pub fn set_default_content_type(&self) -> bool {
+        // SAFETY: a live request, whose location is known; it writes to headers of the response and to the pool.
+        unsafe { ngx_http_set_content_type(self.as_ptr()) == NGX_OK as ngx_int_t }
     }
 
     /// Sends the header of the response; an error once nginx is about to free the request.

@@ -75,6 +75,7 @@ pub fn apply_plain<'d>(
                     "grpc_set_header" if !is_grpc => {
                         Err(Not::Needed("the endpoints do not speak gRPC"))
                     }
+                    "default_type" if words.len() == 1 && script::has_body(directives) => Ok(()),
                     // nginx's list for gRPC is another one.
                     "proxy_set_header" if is_grpc && is_set_for_grpc(directives, &words) => Ok(()),
                     name => one(name, &words, policies),

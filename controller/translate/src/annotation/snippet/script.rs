@@ -9,7 +9,7 @@ use super::names::Names;
 use super::values::{At, Left, Loss, Not, Result, impossible};
 use crate::patterns::Compiler;
 use crate::patterns::snippets::within_parentheses;
-use oxigress_core::model::policy::Template;
+use oxigress_core::model::policy::{HeaderValue, Template};
 use oxigress_core::model::policy::script::{
     Answer, If, RewriteStep, Script, ScriptPattern, Set, Step, Test, Then,
 };
@@ -34,9 +34,22 @@ pub fn is_step(directive: &Directive) -> bool {
 /// Whether the answers of a text depend on steps.
 pub fn is_needed(directives: &[Directive]) -> bool {
     directives.iter().any(|one| match one.name.as_str() {
-        "return" => one.arguments.first().is_some_and(|code| code == "204"),
+        "return" => has_own_answer(one),
         _ => is_step(one),
     })
+}
+
+/// Whether a `return` answers by itself, and lets nobody in or out.
+fn has_own_answer(directive: &Directive) -> bool {
+    let code = directive.arguments.first().and_then(|code| code.parse().ok());
+    directive.name == "return" && code.is_some_and(|code: u16| (200..=299).contains(&code))
+}
+
+/// Whether a `return` of a text has a body, for which `default_type` counts.
+pub fn has_body(directives: &[Directive]) -> bool {
+    let mut found = false;
+    directives::each(directives, &mut |one| found |= has_own_answer(one));
+    found
 }
 
 /// Reads the steps of a text, and answers what is left out. Variables that only this would set are forgotten.
@@ -91,7 +104,11 @@ fn read<'d>(
     compiler: &mut Compiler<'_>,
     left: &mut Vec<Left<'d>>,
 ) -> Vec<Step> {
-    let mut reader = Reader { place, compiler, patterns: 0, header_count: 0, idle: Vec::new() };
+    let kind = directives.iter().rfind(|one| one.name == "default_type");
+    let kind = kind.and_then(|one| one.arguments.first()).filter(|kind| !kind.contains('$'));
+    let media_type = kind.and_then(|kind| HeaderValue::parse(kind.as_str()).ok());
+    let (idle, patterns, header_count) = (Vec::new(), 0, 0);
+    let mut reader = Reader { place, compiler, patterns, header_count, idle, media_type };
     let (mut steps, mut lost) = (Vec::new(), Vec::new());
     // nginx takes another location for what `limit_except` limits, before all steps.
     let (limits, others): (Vec<_>, Vec<_>) =
@@ -139,6 +156,8 @@ struct Reader<'r, 'p, 'c, 'd> {
     header_count: usize,
     /// What has no effect within the condition that is read.
     idle: Vec<Left<'d>>,
+    /// The type of bodies.
+    media_type: Option<HeaderValue>,
 }
 
 impl<'d> Reader<'_, '_, '_, 'd> {
@@ -218,7 +237,7 @@ impl<'d> Reader<'_, '_, '_, 'd> {
         }
         methods.sort_unstable();
         methods.dedup();
-        let mut steps = vec![Step::Answer(Answer { code: 403, location: None })];
+        let mut steps = vec![Step::Answer(Answer::of_status(403))];
         for method in methods {
             let (value, equals) =
                 (Template::parse("$request_method")?, Some(Template::parse(method)?));
@@ -319,20 +338,27 @@ impl<'d> Reader<'_, '_, '_, 'd> {
             _ => return Err(Not::Known),
         };
         if self.place.names.is_of_auth() {
-            to.push(Step::Answer(Answer { code: of_auth(code), location: None }));
+            to.push(Step::Answer(Answer::of_status(of_auth(code))));
             return Ok(());
         }
         let is_redirect = matches!(code, 301 | 302 | 303 | 307 | 308);
         let text = text.filter(|text| !text.is_empty());
         if !Answer::is_possible(code, is_redirect && text.is_some()) {
-            return impossible("only redirects, 204 and statuses from 400 on are answered");
+            return impossible("only redirects, statuses from 200 to 299 and from 400 on are answered");
         }
         let location = match text.filter(|_| is_redirect) {
             Some(text) => Some(self.place.names.template(text)?),
             None => None,
         };
-        let is_complete = location.is_some() || text.is_none();
-        to.push(Step::Answer(Answer { code, location }));
+        let mut answer = Answer { location, ..Answer::of_status(code) };
+        if Answer::has_body(code) {
+            let lines = text.unwrap_or_default().split('\n').filter(|_| text.is_some());
+            let lines = lines.map(|line| self.place.names.template(line.trim_end_matches('\r')));
+            answer.body = lines.collect::<Result<_>>()?;
+            answer.media_type = self.media_type.clone();
+        }
+        let is_complete = answer.location.is_some() || text.is_none() || Answer::has_body(code);
+        to.push(Step::Answer(answer));
         match is_complete {
             true => Ok(()),
             false => Err(Not::Needed("the status is answered with nginx's own page")),

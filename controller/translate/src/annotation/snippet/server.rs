@@ -283,7 +283,7 @@ fn answering(
     // There are no files: whoever is let in finds nothing.
     let access = policies.access.take().unwrap_or_default();
     let is_closed = access.allow.as_ref().is_some_and(Vec::is_empty);
-    steps.push(Step::Answer(Answer { code: if is_closed { 403 } else { 404 }, location: None }));
+    steps.push(Step::Answer(Answer::of_status(if is_closed { 403 } else { 404 })));
     Policies {
         response_edits: policies.response_edits,
         is_unlogged: policies.is_unlogged,

@@ -109,8 +109,8 @@ impl<'a> Exposed<'a> {
 }
 
 /// The places of the groups whose restrictions others do not have.
-fn open_to(groups: &Groups<'_>, policies: &Policies) -> Vec<usize> {
-    let own = Restriction::of(policies);
+fn open_to(groups: &Groups<'_>, policies: &Policies, host_has_lists: bool) -> Vec<usize> {
+    let own = Restriction::of(policies).on(host_has_lists);
     let is_safe = |of: &Option<Restriction<'_>>| match of {
         Some(of) => own.covers(of),
         None => policies.denied.is_some(),
@@ -155,7 +155,12 @@ impl<'a> Merge<'a> {
 
     /// Whether an Ingress restricts who has access to its paths, by what it says of them or of whole hosts.
     pub(super) fn restricts(&self, by: &Claims) -> bool {
-        by.restricts_access() || self.unprotected.contains(&by.key)
+        !self.restriction(by).is_none() || by.is_closed() || self.unprotected.contains(&by.key)
+    }
+
+    /// Who has access to the paths of an Ingress on this host, unless it is closed.
+    fn restriction<'c>(&self, by: &'c Claims) -> Restriction<'c> {
+        by.restriction().on(self.has_lists)
     }
 
     /// Closes what would answer requests for paths that their Ingress restricts and that are not served, where it admits
@@ -172,7 +177,7 @@ impl<'a> Merge<'a> {
             }
             // Many paths have the same policies, whose lists may be long.
             let key = (&*winner.by.key.namespace, Arc::as_ptr(&winner.policies));
-            let open = opened.entry(key).or_insert_with(|| open_to(groups, &winner.policies));
+            let open = opened.entry(key).or_insert_with(|| open_to(groups, &winner.policies, self.has_lists));
             let mut open = open.iter().filter_map(|place| groups.get(*place));
             let Some(cause) = open.find_map(|(_, exposed)| exposed.below(pattern)) else {
                 continue;
@@ -200,7 +205,7 @@ impl<'a> Merge<'a> {
             let has_more = on.is_some_and(|on| on.has_more)
                 || self.full.contains(&by.key)
                 || self.crowded.contains(&by.key);
-            let is_unknown = by.has_unknown_paths();
+            let is_unknown = by.has_unknown_paths(self.has_lists);
             if !is_unknown && (!has_more && on.is_none() || !self.restricts(by)) {
                 continue;
             }
@@ -233,7 +238,7 @@ impl<'a> Merge<'a> {
     fn group_of(&self, groups: &mut Groups<'a>, by: &'a Claims) -> usize {
         let is_known = !self.unprotected.contains(&by.key) && !by.is_closed();
         // Of one that is refused nothing is known.
-        let own = Some(by.restriction()).filter(|own| is_known && !own.is_none());
+        let own = Some(self.restriction(by)).filter(|own| is_known && !own.is_none());
         let place = |of: &Option<Restriction<'_>>| groups.iter().position(|(known, _)| known == of);
         let (of, found) = match place(&own) {
             None if groups.len() >= MOST_KINDS => (None, place(&None)),

@@ -30,6 +30,17 @@ impl<'a> OfServer<'a> {
         OfServer { snippet, of_guests: None, common, known: BTreeMap::new() }
     }
 
+    /// Whether paths without lists of networks of their own inherit some.
+    pub fn has_lists(&self) -> bool {
+        let host = self.snippet.as_ref().map(|(_, snippet)| &**snippet);
+        if host.is_none() && self.common.is_silent() {
+            return false;
+        }
+        let all = self.common.of_path(&Policies::default(), host);
+        let access = all.and_then(|all| all.access);
+        access.is_some_and(|access| access.allow.is_some() || !access.deny.is_empty())
+    }
+
     /// The policies of an Ingress's path with what it inherits.
     pub fn inherited(&mut self, by: &Key, own: &Arc<Policies>) -> Arc<Policies> {
         if self.snippet.is_none() && self.common.is_silent() {

@@ -1,6 +1,7 @@
-//! Variables that are worked out of others when a text first needs them: those of [`Definitions`].
+//! Variables that are worked out of others: those of [`Definitions`]. Steps have them worked out when they need one, all other texts
+//! after the steps.
 //!
-//! Errors:  what takes too long has no value; steps that need it answer 500.
+//! Errors:  what takes too long, or is not there, answers 500.
 //! Cost:    nothing for texts without such a variable. Each is worked out once for a request.
 //! Source:  ngx_http_map_variable, ngx_http_geo_variable, ngx_http_split_clients_variable.
 
@@ -20,7 +21,7 @@ const MOST_BYTES: usize = 128 * 1024;
 
 /// Where definitions are.
 pub trait DefinitionSource {
-    /// Calls the function with them and with the patterns of who wrote them, if there are any.
+    /// Calls the function with them and with the patterns, if there are any.
     fn with(&self, read: &mut dyn FnMut(&Definitions, NamespacePatterns<'_>));
 }
 

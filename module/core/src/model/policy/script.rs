@@ -6,7 +6,7 @@
 //! Source:  ngx_http_rewrite_module, ngx_http_core_module's locations.
 
 pub use super::if_location::{IfLocation, SharedIfLocation};
-use super::{PolicyId, Template, is_false};
+use super::{HeaderValue, PolicyId, Template, is_false};
 use crate::model::{Invalid, checked, shorten};
 use crate::patterns::{check_length, check_text};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -170,21 +170,37 @@ impl Then {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(remote = "Self")]
 pub struct Answer {
-    /// 204, 301, 302, 303, 307, 308, or from 400 to 599.
+    /// From 200 to 299, 301, 302, 303, 307, 308, or from 400 to 599.
     #[serde(deserialize_with = "checked_answer")]
     pub code: u16,
+    /// The lines of the body, of a code from 200 to 299 but 204.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub body: Vec<Template>,
+    /// The type of the body, unless the path says one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub media_type: Option<HeaderValue>,
     /// `Location`, of a redirect: a URL or a path on the same host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub location: Option<Template>,
 }
 
 impl Answer {
-    /// Whether nginx can answer so without a body of its own.
+    /// Whether a script can answer so.
     pub fn is_possible(code: u16, has_location: bool) -> bool {
         match has_location {
             true => matches!(code, 301 | 302 | 303 | 307 | 308),
-            false => code == 204 || (400..=599).contains(&code),
+            false => (200..=299).contains(&code) || (400..=599).contains(&code),
         }
+    }
+
+    /// One of nginx's own pages, or without a body.
+    pub fn of_status(code: u16) -> Self {
+        Answer { code, body: Vec::new(), media_type: None, location: None }
+    }
+
+    /// It has a body of its own, if an empty one.
+    pub fn has_body(code: u16) -> bool {
+        (200..=299).contains(&code) && code != 204
     }
 }
 
@@ -282,7 +298,7 @@ impl Script {
             }
             Step::Set(Set { value, .. }) => all.push(value),
             Step::Rewrite(RewriteStep { target, .. }) => all.push(target),
-            Step::Answer(Answer { location, .. }) => all.extend(location),
+            Step::Answer(Answer { location, body, .. }) => all.extend(location.iter().chain(body)),
             Step::Break => {}
         });
         all

@@ -152,6 +152,24 @@ fn what_admits_others_is_open_and_what_admits_the_same_is_not() {
 }
 
 #[test]
+fn a_path_without_lists_of_its_own_has_those_of_its_host() {
+    let map = "---\napiVersion: v1\nkind: ConfigMap\nmetadata: { name: settings, namespace: s }\ndata: { \
+               allow-snippet-annotations: 'true', annotations-risk-level: Critical }\n";
+    let list = "nginx.ingress.kubernetes.io/server-snippet: 'allow 127.0.0.1; deny all;'";
+    let wide = "nginx.ingress.kubernetes.io/whitelist-source-range: 0.0.0.0/0";
+    let regex = "nginx.ingress.kubernetes.io/use-regex: 'true'";
+    for (of_host, of_root, expected) in
+        [(list, wide, &["/"][..]), (list, OPEN, &[]), (OPEN, wide, &[])]
+    {
+        let all = map.to_owned()
+            + &ingress("n", "a-host", of_host, &[path("/docs")])
+            + &ingress("n", "b-root", of_root, &[path("/")])
+            + &ingress("n", "c-lost", regex, &[path("/(a(")]);
+        assert_eq!(closed(&all, "--configmap=s/settings").0, expected, "{of_host} {of_root}");
+    }
+}
+
+#[test]
 fn many_kinds_of_restrictions_are_told_apart_no_further() {
     let site = ingress("n", "site", AUTH, &[path("/")]);
     let lost = |n: usize| {
