@@ -53,16 +53,13 @@ fn give_answer<'r>(raw: &'r nginx::Request, answer: &Answer) -> Next<'r> {
 
 /// Sends a body in the endpoint's place, as `return` does.
 fn send(raw: &nginx::Request, status: u16, (body, media_type): (&[u8], Option<&str>)) -> Code {
-    let discarded = raw.discard_body();
-    if discarded != Code::OK {
-        return discarded;
+    let begun = raw.begin_answer(media_type.is_none());
+    if begun != Code::OK {
+        return begun;
     }
     raw.set_status(status);
-    let is_set = match media_type {
-        Some(media_type) => raw.set_content_type(media_type.as_bytes()).is_some(),
-        None => raw.set_default_content_type(),
-    };
-    if is_set { raw.send(body) } else { Code::INTERNAL_ERROR }
+    let is_typed = media_type.is_none_or(|it| raw.set_content_type(it.as_bytes()).is_some());
+    if is_typed { raw.send(body) } else { Code::INTERNAL_ERROR }
 }
 
 /// REWRITE in other locations: only auth subrequests and copies may pass through theirs.

@@ -16,9 +16,9 @@ use super::rewrite::{self, Rewritten};
 use super::trace::Reason;
 use super::values::Routed;
 use super::{Answer, redirect};
+use crate::http::media;
 use crate::model::policy::Redirect;
 use crate::model::policy::Template;
-use crate::http::media;
 use crate::model::policy::defined::is_defined;
 use crate::model::policy::script::{
     self, If, Place, RewriteStep, SharedIfLocation, Step, Test, Then,

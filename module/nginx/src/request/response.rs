@@ -7,8 +7,8 @@ use super::Request;
 use crate::basic::code::Code;
 use crate::request::header::Header;
 use crate::sys::{
-    NGX_OK, ngx_buf_t, ngx_chain_t, ngx_http_discard_request_body, ngx_http_headers_out_t,
-    ngx_http_output_filter, ngx_http_send_header, ngx_http_set_content_type, ngx_int_t, ngx_str_t,
+    ngx_buf_t, ngx_chain_t, ngx_http_discard_request_body, ngx_http_headers_out_t,
+    ngx_http_output_filter, ngx_http_send_header, ngx_http_set_content_type, ngx_str_t,
     ngx_table_elt_t,
 };
 use std::ptr::null_mut;
@@ -187,12 +187,6 @@ impl Request {
         Some(())
     }
 
-    /// The type of the location (`default_type`), or what its `types` say of the path; `false` when memory is out.
-    pub fn set_default_content_type(&self) -> bool {
-        // SAFETY: a live request, whose location is known; it writes to headers of the response and to the pool.
-        unsafe { ngx_http_set_content_type(self.as_ptr()) == NGX_OK as ngx_int_t }
-    }
-
     /// Sends the header of the response; an error once nginx is about to free the request.
     pub fn send_header(&self) -> Code {
         if self.is_over() {
@@ -228,11 +222,22 @@ impl Request {
 
     /// Reads the client's body and drops it, or what is left of it; an error once nginx is about to free the request.
     pub fn discard_body(&self) -> Code {
+        self.begin_answer(false)
+    }
+
+    /// The same before an answer, which has the location's type (`types`, `default_type`) where that is asked for.
+    pub fn begin_answer(&self, has_default_type: bool) -> Code {
         if self.is_over() {
             return Code::ERROR;
         }
-        // SAFETY: a live request, which nginx keeps until the body has been read.
-        Code(unsafe { ngx_http_discard_request_body(self.as_ptr()) })
+        // SAFETY: a live request, whose location is known, and which nginx keeps until the body has been read. The type is written
+        // to the headers of its response.
+        Code(unsafe {
+            match ngx_http_discard_request_body(self.as_ptr()) {
+                0 if has_default_type => ngx_http_set_content_type(self.as_ptr()),
+                code => code,
+            }
+        })
     }
 
     fn with_out<T>(&self, change: impl FnOnce(&mut ngx_http_headers_out_t) -> T) -> T {

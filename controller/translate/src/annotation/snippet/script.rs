@@ -9,10 +9,10 @@ use super::names::Names;
 use super::values::{At, Left, Loss, Not, Result, impossible};
 use crate::patterns::Compiler;
 use crate::patterns::snippets::within_parentheses;
-use oxigress_core::model::policy::{HeaderValue, Template};
 use oxigress_core::model::policy::script::{
     Answer, If, RewriteStep, Script, ScriptPattern, Set, Step, Test, Then,
 };
+use oxigress_core::model::policy::{HeaderValue, Template};
 use oxigress_core::text::template::is_allowed;
 use oxigress_settings::grammar::directives::{self, Directive};
 
@@ -344,7 +344,9 @@ impl<'d> Reader<'_, '_, '_, 'd> {
         let is_redirect = matches!(code, 301 | 302 | 303 | 307 | 308);
         let text = text.filter(|text| !text.is_empty());
         if !Answer::is_possible(code, is_redirect && text.is_some()) {
-            return impossible("only redirects, statuses from 200 to 299 and from 400 on are answered");
+            return impossible(
+                "only redirects, statuses from 200 to 299 and from 400 on are answered",
+            );
         }
         let location = match text.filter(|_| is_redirect) {
             Some(text) => Some(self.place.names.template(text)?),

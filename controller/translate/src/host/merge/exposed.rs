@@ -177,7 +177,9 @@ impl<'a> Merge<'a> {
             }
             // Many paths have the same policies, whose lists may be long.
             let key = (&*winner.by.key.namespace, Arc::as_ptr(&winner.policies));
-            let open = opened.entry(key).or_insert_with(|| open_to(groups, &winner.policies, self.has_lists));
+            let open = opened
+                .entry(key)
+                .or_insert_with(|| open_to(groups, &winner.policies, self.has_lists));
             let mut open = open.iter().filter_map(|place| groups.get(*place));
             let Some(cause) = open.find_map(|(_, exposed)| exposed.below(pattern)) else {
                 continue;
