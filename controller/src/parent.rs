@@ -28,7 +28,7 @@ const PAUSES: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Dura
 /// A role that ends with code 1 later than this did not refuse to start: nginx's ports are waited for 10 s,
 /// and its own end counts as a refusal for another 10 s.
 const REFUSES_WITHIN: Duration = Duration::from_secs(30);
-/// A role that has not said by then that it can be asked to end is asked all the same.
+/// A role that has not said so long after its start that it can be asked to end is asked all the same.
 const LISTENS_WITHIN: Duration = Duration::from_secs(10);
 /// The longest text about that which is told again: a line of the log has no more.
 const MAX_REFUSAL_BYTES: usize = 4_096;
@@ -192,7 +192,7 @@ impl Role {
         let Some(child) = &mut self.child else { return };
         tokio::select! {
             _ = child.wait() => {}
-            _ = tokio::time::timeout(LISTENS_WITHIN, told(&self.word)) => {}
+            _ = tokio::time::timeout_at(self.started + LISTENS_WITHIN, told(&self.word)) => {}
         }
         self.signal(Signal::TERM);
         if let Some(child) = &mut self.child {

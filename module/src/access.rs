@@ -156,6 +156,8 @@ fn know_answer(facts: &Facts<'_, '_>) -> bool {
     let Facts { request, progress, rules } = facts;
     match (&rules.external, progress.answer()) {
         (Some(external), Answer::Status(status)) if external.has_answer_variables() => {
+            // Steps that answer in the server's place have no answer of it.
+            let status = request.has_answer().then_some(status);
             let known = external.with_answer(request, status);
             request.keep_variables(known)
         }

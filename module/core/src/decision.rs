@@ -13,6 +13,7 @@ mod backend;
 mod certificate;
 mod facts;
 mod failure;
+mod known;
 mod listener;
 mod path_edit;
 pub mod redirect;
@@ -34,8 +35,7 @@ pub use values::{RuleNames, location_path, upstream_name, upstream_name_parts};
 
 use crate::http::paths;
 use crate::model::policy::script::SharedIfLocation;
-use crate::model::policy::{Cors, PathEdit, Policies, Redirect, RedirectTo, Rewrite, Template};
-use crate::patterns::Budget;
+use crate::model::policy::{Cors, PathEdit, Redirect, RedirectTo, Rewrite};
 use crate::policy::cors;
 use crate::record::{RuleView, ServerView, SettingsView};
 use crate::text::template;
@@ -195,6 +195,10 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
             if is_led && self.is_led_to_another(rule) {
                 return self.respond(404, Reason::MovedToAnother);
             }
+            if is_led {
+                // Those of the rule before it are nobody's any more.
+                self.edit().variables.get_or_insert_default();
+            }
             if let Some(answer) = self.policies(rule, lacks_slash) {
                 return answer;
             }
@@ -272,7 +276,7 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
         if policies.source().script.is_some() && !lacks_slash {
             let scripted = self.scripted(policies, rule);
             if scripted.answer.is_some() {
-                if self.moved.is_none() && scripted.policies.uses_definitions() {
+                if self.moved.is_none() && self.uses_definitions(&scripted.policies) {
                     // Of an answer: what is not known of its headers opens nothing.
                     self.know_all(scripted.policies.source(), rule);
                 }
@@ -284,7 +288,7 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
         // Taken out while they are looked at: what they say changes the rest of the route.
         let mut answer =
             if lacks_slash { None } else { self.answer_of(&policies, rule, is_broken_off) };
-        if policies.uses_definitions() && !self.know_all(policies.source(), rule) {
+        if self.uses_definitions(&policies) && !self.know_all(policies.source(), rule) {
             // The endpoint, or an auth server, would be told something else.
             answer = answer.or_else(|| Some(self.respond(500, Reason::NoAnswer)));
         }
@@ -347,31 +351,6 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
         let variables = self.edits.as_ref().and_then(|edits| edits.variables.as_ref());
         let known = variables.map_or(&[][..], |variables| &variables[..]);
         Routed { facts: self.facts, names: Some(RuleNames::of(rule)), captures, known }
-    }
-
-    /// Works out the variables of a text that are worked out of others; `false`: that takes too long, or they are not there.
-    #[cold]
-    fn know(&mut self, text: &Template, rule: RuleView<'g>) -> bool {
-        let edits = self.edit();
-        let mut known = edits.variables.take().unwrap_or_default();
-        let mut budget = edits.pattern_steps.map_or(Budget::OF_SCRIPTS, Budget::of_rest);
-        let uri = edits.uri.take();
-        let [_, namespace, ..] = rule.texts();
-        let source = defined::OfGeneration { generation: self.generation, namespace };
-        let changed = uri.as_ref().map(|(path, args)| (&path[..], &args[..]));
-        let uri_now = changed.unwrap_or((self.facts.path(), self.facts.args()));
-        let values = defined::Rewritten { uri: uri_now, values: &self.named(rule) };
-        let done = defined::know(text, &source, &mut known, &mut budget, &values);
-        let edits = self.edit();
-        (edits.variables, edits.uri) = (Some(known), uri);
-        edits.pattern_steps = Some(budget.left());
-        done.is_ok()
-    }
-
-    /// The same of all texts that a request may have expanded; those after the first that is not known are not looked at.
-    #[cold]
-    fn know_all(&mut self, source: &Policies, rule: RuleView<'g>) -> bool {
-        source.templates().into_iter().all(|text| !defined::are_in(text) || self.know(text, rule))
     }
 
     /// The redirect of a route.

@@ -190,6 +190,12 @@ impl<'r> Request<'r> {
         self.nginx().pool().kept::<KeptFor>().next()
     }
 
+    /// The auth server has answered this request, or another one whose answer was kept.
+    pub fn has_answer(&self) -> bool {
+        let has_asked = self.begun_progress().and_then(Progress::auth).is_some();
+        has_asked || self.kept_answer().is_some()
+    }
+
     /// The headers of the auth server's answer; none before there is one.
     pub fn answer_headers(&self) -> impl Iterator<Item = (&'r [u8], &'r [u8])> {
         let auth = self.begun_progress().and_then(Progress::auth);

@@ -223,9 +223,9 @@ impl External {
         !self.source.answer_variables.is_empty()
     }
 
-    /// The variables of the request's steps with those of the answer, which has this status.
+    /// The variables of the request's steps with those of the answer, which has this status; `None`: there is none.
     #[cold]
-    pub fn with_answer(&self, request: &Request<'_>, status: u16) -> Vec<Variable> {
+    pub fn with_answer(&self, request: &Request<'_>, status: Option<u16>) -> Vec<Variable> {
         let mut known = request.script_variables().to_vec();
         for Set { name, value } in &self.source.answer_variables {
             let values = AnswerValues { request, status, variables: &known };
@@ -290,14 +290,14 @@ fn looked_up<'a>(
 /// What variables of an answer are made of: the answer, and what is known of the request.
 struct AnswerValues<'a, 'r> {
     request: &'a Request<'r>,
-    status: u16,
+    status: Option<u16>,
     variables: &'a [Variable],
 }
 
 impl Values for AnswerValues<'_, '_> {
     fn variable(&self, name: &[u8]) -> Option<Cow<'_, [u8]>> {
-        let of_answer = parts::part(name, self.status, self.request.answer_headers());
-        of_answer.or_else(|| looked_up(self.request, self.variables, name))
+        let part = |status| parts::part(name, status, self.request.answer_headers());
+        self.status.and_then(part).or_else(|| looked_up(self.request, self.variables, name))
     }
 
     fn capture(&self, _: u8) -> &[u8] {

@@ -2,6 +2,7 @@
 
 use crate::request::Request;
 use oxigress_core::http::reverse;
+use oxigress_core::model::policy::script::VARIABLES;
 use oxigress_core::model::policy::{ConnectionHeader, Policies, ProxyRedirect};
 use oxigress_core::text::template;
 use oxigress_core::text::template::Values;
@@ -68,7 +69,9 @@ impl Values for FastcgiValues<'_, '_> {
 /// `Host` as the endpoint sees it; `None`: as the client said.
 pub fn host(request: &Request<'_>) -> Option<Vec<u8>> {
     let host = request.policies()?.source.upstream_host.as_ref()?;
-    template::expand(host.parts(), request).filter(|host| !host.is_empty())
+    let has_own = host.as_str().contains(VARIABLES);
+    // Of a snippet's variable that is empty the client's is no substitute: nginx sends none.
+    template::expand(host.parts(), request).filter(|host| has_own || !host.is_empty())
 }
 
 /// `Connection` as the endpoint sees it; empty: no such header, so that connections are kept.

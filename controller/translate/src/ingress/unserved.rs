@@ -144,8 +144,11 @@ impl<'a> Restriction<'a> {
 
     /// On a host that has lists of networks, or on another one.
     pub fn on(self, host_has_lists: bool) -> Self {
-        let is_own = self.access.is_some_and(|it| it.allow.is_some() || !it.deny.is_empty());
-        Restriction { has_lists_of_host: host_has_lists && !is_own, ..self }
+        let inherits = self.access.is_none_or(|own| {
+            let has_another = own.any && (own.external.is_some() || own.basic.is_some());
+            own.allow.is_none() && own.deny.is_empty() && !has_another
+        });
+        Restriction { has_lists_of_host: host_has_lists && inherits, ..self }
     }
 
     /// Everybody has access.
@@ -187,7 +190,8 @@ fn covers(own: &Access, other: &Access) -> bool {
 fn may_refuse(steps: &[Step], is_within_if: bool) -> bool {
     steps.iter().any(|step| match step {
         Step::If(If { then, .. }) => may_refuse(then, true),
-        Step::Answer(answer) => answer.code >= 400 || is_within_if && answer.code >= 300,
+        // 204 answers preflights.
+        Step::Answer(answer) => answer.code >= 400 || is_within_if && answer.code != 204,
         // What follows a break is for others, too.
         Step::Rewrite(_) | Step::Break => is_within_if,
         Step::Set(_) => false,

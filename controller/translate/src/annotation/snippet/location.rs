@@ -75,7 +75,8 @@ pub fn apply_plain<'d>(
                     "grpc_set_header" if !is_grpc => {
                         Err(Not::Needed("the endpoints do not speak gRPC"))
                     }
-                    "default_type" if words.len() == 1 && script::has_body(directives) => Ok(()),
+                    // Of a `return` with a text, which may stand elsewhere.
+                    "default_type" if words.len() == 1 => Ok(()),
                     // nginx's list for gRPC is another one.
                     "proxy_set_header" if is_grpc && is_set_for_grpc(directives, &words) => Ok(()),
                     name => one(name, &words, policies),
@@ -142,7 +143,7 @@ fn one(name: &str, words: &[&str], policies: &mut Policies) -> Result {
         ("server_tokens" | "resolver" | "resolver_timeout", _) => {
             Err(Not::Needed("it can only be set in the ConfigMap, for all hosts"))
         }
-        ("etag" | "default_type" | "charset_types" | "sendfile" | "directio" | "tcp_nopush", _) => {
+        ("etag" | "charset_types" | "sendfile" | "directio" | "tcp_nopush", _) => {
             Err(Not::Needed("it concerns files, and the gateway serves none"))
         }
         (name, _) if name.starts_with("http2_") => {
@@ -404,7 +405,7 @@ mod tests {
             ("add_header Content-Length 1;", "1 add_header Content-Length controls"),
             ("add_header A \"b\nc\";", "1 add_header value"),
             ("more_set_headers -t text/html 'A: b';", "1 more_set_headers the flag -t"),
-            ("return 200 hello;", "1 return only redirects"),
+            ("return 100 hello;", "1 return only redirects"),
             ("proxy_cookie_path ~/x /y;", "1 proxy_cookie_path texts are replaced literally"),
             ("resolver 10.0.0.1;", "1 resolver idle"),
             ("root /etc;", "1 root not known"),

@@ -45,13 +45,6 @@ fn has_own_answer(directive: &Directive) -> bool {
     directive.name == "return" && code.is_some_and(|code: u16| (200..=299).contains(&code))
 }
 
-/// Whether a `return` of a text has a body, for which `default_type` counts.
-pub fn has_body(directives: &[Directive]) -> bool {
-    let mut found = false;
-    directives::each(directives, &mut |one| found |= has_own_answer(one));
-    found
-}
-
 /// Reads the steps of a text, and answers what is left out. Variables that only this would set are forgotten.
 pub fn read_all<'d>(
     directives: &'d [Directive],

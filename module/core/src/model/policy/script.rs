@@ -358,7 +358,8 @@ mod tests {
         for (text, is_good) in [
             (r#"{"steps":["break",{"answer":{"code":403}}]}"#, true),
             (r#"{"steps":[{"answer":{"code":301,"location":"/x"}}]}"#, true),
-            (r#"{"steps":[{"answer":{"code":200}}]}"#, false),
+            (r#"{"steps":[{"answer":{"code":200,"body":["a","$host"]}}]}"#, true),
+            (r#"{"steps":[{"answer":{"code":304}}]}"#, false),
             (r#"{"steps":[{"set":{"name":"snippet_l_a","value":"$host"}}]}"#, true),
             (r#"{"steps":[{"set":{"name":"host","value":"a"}}]}"#, false),
             (r#"{"steps":[{"set":{"name":"snippet_l_a","value":"$realpath_root"}}]}"#, false),

@@ -158,8 +158,11 @@ fn a_path_without_lists_of_its_own_has_those_of_its_host() {
     let list = "nginx.ingress.kubernetes.io/server-snippet: 'allow 127.0.0.1; deny all;'";
     let wide = "nginx.ingress.kubernetes.io/whitelist-source-range: 0.0.0.0/0";
     let regex = "nginx.ingress.kubernetes.io/use-regex: 'true'";
+    // Beside another way in a list of the host's could only let in whom that keeps out.
+    let any = "nginx.ingress.kubernetes.io/satisfy: any, \
+               nginx.ingress.kubernetes.io/auth-url: 'http://a.test/'";
     for (of_host, of_root, expected) in
-        [(list, wide, &["/"][..]), (list, OPEN, &[]), (OPEN, wide, &[])]
+        [(list, wide, &["/"][..]), (list, any, &["/"]), (list, OPEN, &[]), (OPEN, wide, &[])]
     {
         let all = map.to_owned()
             + &ingress("n", "a-host", of_host, &[path("/docs")])
@@ -195,6 +198,8 @@ fn a_snippet_that_refuses_requests_restricts_its_paths() {
         // Clients that are not signed in are sent where they can.
         ("if ($cookie_session = \"\") { return 302 /b; }", &["/"]),
         ("if ($http_x = a) { rewrite ^ /b last; }", &["/"]),
+        ("if ($http_x = a) { return 200 no; }", &["/"]),
+        ("if ($request_method = OPTIONS) { return 204; }", &[]),
         ("if ($cookie_session) { break; } return 302 /b;", &["/"]),
         ("return 301 /b;", &[]),
         ("rewrite ^ /b last;", &[]),

@@ -38,6 +38,11 @@ fn policies() -> Value {
             }}]},
             "request_headers": [{"name": "X-Now", "value": "$snippet_h_now"}],
         },
+        "e": {"script": {"every_location": "all"}},
+        "all": {"script": {"steps": [{"if": {
+            "test": {"value": "$arg_u"}, "then": [],
+            "location": {"input_edits": [{"name": "X-Gone", "value": "$snippet_h_gone"}]},
+        }}]}},
         "g": {"request_headers": [{"name": "X-Gone", "value": "$snippet_h_gone"}]},
         "d": {"denied": 403, "response_edits": [{"name": "A", "action": "add", "value": "$snippet_h_gone"}]},
         "r": {"script": {"steps": [
@@ -57,6 +62,7 @@ fn found(path: &'static str, args: &'static str) -> (String, String) {
         ("/g", "g"),
         ("/d", "d"),
         ("/v", "v"),
+        ("/e", "e"),
     ];
     let (answer, edits) = decided(&rules, &policies(), &Generated::of(path, args, None));
     let shown =
@@ -84,6 +90,8 @@ fn variables_are_worked_out_of_others_once_and_what_is_not_there_lets_nobody_in(
     // Those of headers are known before the request goes on, by the path that it has then.
     assert_eq!(found("/h/x", ""), ("to /h".into(), "snippet_h_kind=bi".into()));
     assert_eq!(found("/g", "").0, "Respond(500)");
+    // Those of an `if` that holds, whoever wrote it.
+    assert_eq!((found("/e", "u=1").0, found("/e", "").0), ("Respond(500)".into(), "to /e".into()));
     // What answers anyway needs no header.
     assert_eq!(found("/d", "").0, "Respond(403)");
 }
