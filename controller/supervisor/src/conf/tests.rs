@@ -136,10 +136,12 @@ fn each_key_that_stands_in_nginx_conf_changes_it() {
     ];
     let syslog: &[(&str, &str)] = &[("enable-syslog", "true"), ("syslog-host", "a.test")];
     let proxies = &[("use-forwarded-headers", "true"), ("use-proxy-protocol", "true")];
+    let brotli = &[("enable-brotli", "true")];
     for key in keys::all().filter(|key| key.how.is_conf()) {
         let base = match key.name {
             "forwarded-for-proxy-protocol-header" => proxies,
             name if name.contains("syslog") => syslog,
+            name if name.starts_with("brotli-") => brotli,
             _ => base,
         };
         let before: Vec<_> = base.iter().filter(|(name, _)| *name != key.name).copied().collect();
