@@ -3,25 +3,20 @@
 //!
 //! The Service is a fake, [`Forwarder`]; the kubelet is the test, which sends SIGTERM.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use oxigress_tests::client::{Address, Connection, Request, send};
 use oxigress_tests::controller::Controller;
 use oxigress_tests::endpoint::Behaviour;
 use oxigress_tests::forwarder::Forwarder;
 use oxigress_tests::load::{Closes, Load, Plan};
-use oxigress_tests::place::{Directory, free_port};
+use oxigress_tests::pass;
+use oxigress_tests::place::Directory;
 use oxigress_tests::process::signal_pid;
 use oxigress_tests::protocol::http2;
 use oxigress_tests::shop::Shop;
-use oxigress_tests::wait::{DEADLINE, block_on, runtime, until};
-use oxigress_tests::{dist, pass};
+use oxigress_tests::wait::{block_on, runtime, until};
 use rustix::process::Signal;
-use std::fs::{self, File};
-use std::io::Read as _;
 use std::net::Ipv4Addr;
-use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
-use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -56,41 +51,6 @@ fn clients_are_told_to_go_by_roles_apart() {
 #[test]
 fn a_role_that_comes_back_takes_the_end_back() {
     pass("drain-back", come_back);
-}
-
-/// A signal that comes while a role subscribes to it is lost; what asks it to end waits for a byte on its standard input.
-#[test]
-fn a_role_ends_by_the_first_signal_behind_its_word() {
-    pass("role-listens", |directory| {
-        let manifests = directory.join("manifests");
-        fs::create_dir(&manifests)?;
-        for role in ["nginx", "controller"] {
-            let (mut own, of_role) = UnixStream::pair()?;
-            own.set_read_timeout(Some(DEADLINE))?;
-            let mut command = Command::new(dist::oxigress()?);
-            command.args([role, "--shutdown-grace-period=0"]);
-            command.arg(format!("--manifests={}", manifests.display()));
-            command.arg(format!("--runtime-dir={}", directory.join("run").display()));
-            for flag in ["--http-port", "--https-port", "--status-port", "--healthz-port"] {
-                command.arg(format!("{flag}={}", free_port()?));
-            }
-            let log = File::create(directory.join(role))?;
-            let parent = std::process::id().to_string();
-            let command = command.env("OXIGRESS_PARENT", parent).stdin(OwnedFd::from(of_role));
-            let mut child = command.stdout(log.try_clone()?).stderr(log).spawn()?;
-            let said = own.read_exact(&mut [0]);
-            let asked = signal_pid(child.id(), Signal::TERM);
-            let ended = until("the role to end", || {
-                child.try_wait()?.context("it runs")?;
-                Ok(())
-            });
-            let _ = child.kill();
-            let _ = child.wait();
-            said.with_context(|| format!("role {role} does not say that it listens"))?;
-            asked.and(ended).with_context(|| role.to_owned())?;
-        }
-        Ok(())
-    });
 }
 
 struct Replica {
