@@ -30,6 +30,8 @@ const PAUSES: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Dura
 const REFUSES_WITHIN: Duration = Duration::from_secs(30);
 /// A role that has not said so long after its start that it can be asked to end is asked all the same.
 const LISTENS_WITHIN: Duration = Duration::from_secs(10);
+/// After a refused start the other role is asked again when it has not ended by then.
+const ASKED_AGAIN_AFTER: Duration = Duration::from_secs(5);
 /// The longest text about that which is told again: a line of the log has no more.
 const MAX_REFUSAL_BYTES: usize = 4_096;
 
@@ -95,6 +97,8 @@ pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
         tokio::select! {
             _ = both => {}
             () = signals.stop_again() => {}
+            // Nothing is served that a second signal could cut off, and a role may have lost the first.
+            () = tokio::time::sleep(ASKED_AGAIN_AFTER), if refusal.is_some() => {}
         }
     }
     let Some(refusal) = refusal else { return Ok(ExitCode::SUCCESS) };
