@@ -383,7 +383,7 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
     }
 
     fn elsewhere(&mut self, to: &Redirect, rule: RuleView<'g>, is_relative: bool) -> Answer {
-        if defined::are_in(&to.location) && !self.know(&to.location, rule) {
+        if to.location.uses_definitions() && !self.know(&to.location, rule) {
             return self.respond(500, Reason::NoAnswer);
         }
         let (origin, target) = (self.facts.origin(), self.facts.target());
@@ -394,7 +394,7 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
 
     /// Puts the rule's path in place of the client's.
     fn rewrite(&mut self, to: &Rewrite, rule: RuleView<'g>) -> Option<Answer> {
-        if defined::are_in(&to.target) && !self.know(&to.target, rule) {
+        if to.target.uses_definitions() && !self.know(&to.target, rule) {
             return Some(self.respond(500, Reason::NoAnswer));
         }
         let args = self.facts.args();

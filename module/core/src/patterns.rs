@@ -118,12 +118,8 @@ impl Budget {
         self.steps
     }
 
-    /// A budget of which so much is left.
-    pub const fn of_rest(steps: u64) -> Self {
-        Budget::of(steps)
-    }
-
-    const fn of(steps: u64) -> Self {
+    /// A budget of so many steps.
+    pub const fn of(steps: u64) -> Self {
         const EMPTY: Bill = Bill::empty();
         Budget { steps, scarce: FREE, may_compile: true, bill: EMPTY }
     }

@@ -12,7 +12,8 @@ use crate::request::Request;
 use nginx::{Code, Next, PhaseHandler};
 use oxigress_core::decision::asking::Asking;
 use oxigress_core::policy::access::{Answer, Password};
-use oxigress_core::policy::auth;
+use oxigress_core::policy::auth::{self, parts};
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::ptr::{NonNull, null};
 
@@ -204,14 +205,8 @@ impl<'r> Request<'r> {
     }
 
     /// What the auth server says in a header, repeated ones joined; `None`: nothing.
-    pub fn answer_header(&self, name: &[u8]) -> Option<Vec<u8>> {
-        let mut values = self.answer_headers().filter(|(key, _)| key.eq_ignore_ascii_case(name));
-        let mut all = values.next()?.1.to_vec();
-        for (_, value) in values {
-            all.extend_from_slice(b", ");
-            all.extend_from_slice(value);
-        }
-        Some(all)
+    pub fn answer_header(&self, name: &[u8]) -> Option<Cow<'r, [u8]>> {
+        parts::joined(self.answer_headers().filter(|(key, _)| key.eq_ignore_ascii_case(name)))
     }
 
     /// Takes the password from what the endpoint gets. nginx's `$remote_user` still has the name.

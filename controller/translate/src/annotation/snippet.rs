@@ -228,6 +228,11 @@ fn name_each(to: &mut dyn Speaker, text: &str) {
     }
 }
 
+/// The variables that the ConfigMap's http-snippet defines.
+fn defined(reader: &Reader<'_>) -> Names {
+    Names::of_definitions(reader.context.defaults.variables.iter())
+}
+
 /// Puts what a text says about locations into the policies, and says what it leaves out.
 fn translate(
     reader: &mut Reader<'_>,
@@ -243,7 +248,7 @@ fn translate(
             return None;
         }
     };
-    let defined = Names::of_definitions(reader.context.defaults.variables.iter());
+    let defined = defined(reader);
     let (names, left) = location::apply(&all, &defined, policies, compiler);
     say(reader, name, left, Some(policies));
     Some(names)
@@ -258,7 +263,7 @@ fn translate_server(
     let (name, ingress) = ("server-snippet", reader.context.ingress);
     match directives::parse(text) {
         Ok(all) => {
-            let defined = Names::of_definitions(reader.context.defaults.variables.iter());
+            let defined = defined(reader);
             let author = Author { scope: 's', namespace: &ingress.namespace, defined: &defined };
             server::read(&mut OfAnnotation { reader, name }, author, all, compiler)
         }
@@ -285,7 +290,7 @@ fn translate_auth(
     // Without one the locations are closed already.
     let external = policies.access.as_mut().and_then(|access| access.external.as_mut());
     let Some(external) = external else { return };
-    let mut known = Names::of_definitions(reader.context.defaults.variables.iter());
+    let mut known = defined(reader);
     known.learn_over(names);
     let left = auth::apply(&all, Some(&known), external, compiler);
     say(reader, name, left, None);
@@ -365,8 +370,7 @@ pub(crate) fn leads_some_elsewhere(text: &str) -> bool {
     let leads = |one: &Directive| matches!(&*one.name, "return" | "rewrite" | "break");
     let mut found = false;
     directives::each(&directives::parse(text).unwrap_or_default(), &mut |one| {
-        let block = one.block.iter().flatten();
-        found |= one.name == "if" && block.clone().any(leads);
+        found |= one.name == "if" && one.block.iter().flatten().any(leads);
     });
     found
 }

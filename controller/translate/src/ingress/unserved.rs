@@ -144,10 +144,7 @@ impl<'a> Restriction<'a> {
 
     /// On a host that has lists of networks, or on another one.
     pub fn on(self, host_has_lists: bool) -> Self {
-        let inherits = self.access.is_none_or(|own| {
-            let has_another = own.any && (own.external.is_some() || own.basic.is_some());
-            own.allow.is_none() && own.deny.is_empty() && !has_another
-        });
+        let inherits = self.access.is_none_or(Access::inherits_lists);
         Restriction { has_lists_of_host: host_has_lists && inherits, ..self }
     }
 
@@ -171,16 +168,14 @@ impl<'a> Restriction<'a> {
 
 /// Whether all that one list asks for is asked for by another one.
 fn covers(own: &Access, other: &Access) -> bool {
-    let Access { allow, deny, basic, external, any } = other;
-    // Who has a password may come from where it is denied.
-    let has_other_way = *any && (basic.is_some() || external.is_some());
+    let Access { allow, deny, basic, external, any: _ } = other;
     // One of several is enough: more of them admit more.
     if own.any {
         return own == other;
     }
     let has = |is_asked: bool, is_same: bool| !is_asked || is_same;
     has(allow.is_some(), own.allow == *allow)
-        && has(!deny.is_empty() && !has_other_way, own.deny == *deny)
+        && has(!deny.is_empty() && !other.has_other_way(), own.deny == *deny)
         && has(basic.is_some(), own.basic == *basic)
         && has(external.is_some(), own.external == *external)
 }

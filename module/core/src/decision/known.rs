@@ -14,7 +14,7 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
     pub(super) fn know(&mut self, text: &Template, rule: RuleView<'g>) -> bool {
         let edits = self.edit();
         let mut known = edits.variables.take().unwrap_or_default();
-        let mut budget = edits.pattern_steps.map_or(Budget::OF_SCRIPTS, Budget::of_rest);
+        let mut budget = edits.pattern_steps.map_or(Budget::OF_SCRIPTS, Budget::of);
         let uri = edits.uri.take();
         let [_, namespace, ..] = rule.texts();
         let source = defined::OfGeneration { generation: self.generation, namespace };
@@ -32,11 +32,9 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
     #[cold]
     pub(super) fn know_all(&mut self, source: &Policies, rule: RuleView<'g>) -> bool {
         let inner = self.edits.as_ref().and_then(|edits| edits.if_location.clone());
-        let mut all = source.templates().into_iter();
-        all.all(|text| !defined::are_in(text) || self.know(text, rule))
-            && inner.is_none_or(|inner| {
-                inner.templates().all(|text| !defined::are_in(text) || self.know(text, rule))
-            })
+        let inner = inner.iter().flat_map(|inner| inner.templates());
+        let mut all = source.templates().into_iter().chain(inner);
+        all.all(|text| !text.uses_definitions() || self.know(text, rule))
     }
 
     /// Whether texts of these policies, or of the `if` that the request is in, have such variables.
@@ -44,6 +42,6 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
     pub(super) fn uses_definitions(&self, policies: &G::Policies) -> bool {
         let inner = self.edits.as_ref().and_then(|edits| edits.if_location.as_ref());
         policies.uses_definitions()
-            || inner.is_some_and(|inner| inner.templates().any(defined::are_in))
+            || inner.is_some_and(|inner| inner.templates().any(Template::uses_definitions))
     }
 }

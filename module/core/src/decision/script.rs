@@ -249,7 +249,7 @@ impl<'a, 'g, F: Facts> Run<'a, 'g, F> {
 
     /// Works out the variables of a text that are worked out of others.
     fn know(&mut self, text: &Template) -> Result<(), NoAnswer> {
-        if !defined::are_in(text) {
+        if !text.uses_definitions() {
             return Ok(());
         }
         let (mut known, mut budget) =

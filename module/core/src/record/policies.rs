@@ -3,7 +3,8 @@
 use super::definition::Record;
 use super::definition::{Checks, Fault};
 use super::{check_json, decode_json, encode_json};
-use crate::model::policy::defined::{Definitions, check_name};
+use crate::model::policy::defined::{Definitions, OF_DEFINITIONS};
+use crate::model::policy::script::check_name;
 use crate::model::policy::{Limits, Policies, PolicyId, Proxy, Script, UpstreamTls};
 use crate::text::template::cost;
 
@@ -107,7 +108,12 @@ fn check_script(field: &'static str, script: &Script) -> Result<(), Fault> {
         ("locations", script.locations.len(), Script::MAX_LOCATIONS),
         ("patterns", script.patterns().len(), Script::MAX_PATTERNS),
     ];
-    match counts.into_iter().find(|(_, count, most)| count > most) {
+    check_counts(field, &counts)
+}
+
+/// Checks how many there are of things, each with how many are taken.
+fn check_counts(field: &'static str, counts: &[(&str, usize, usize)]) -> Result<(), Fault> {
+    match counts.iter().find(|(_, count, most)| count > most) {
         None => Ok(()),
         Some((what, count, most)) => {
             Err(Fault::new(field, format!("{count} {what}, at most {most} are taken: use fewer")))
@@ -120,14 +126,11 @@ fn check_definitions(found: &Definitions) -> Result<(), Fault> {
         ("variables", found.variables.len(), Definitions::MAX_VARIABLES),
         ("patterns", found.patterns().count(), Definitions::MAX_PATTERNS),
     ];
-    if let Some((what, count, most)) = counts.into_iter().find(|(_, count, most)| count > most) {
-        let why = format!("{count} {what}, at most {most} are taken: use fewer");
-        return Err(Fault::new("/definitions", why));
-    }
+    check_counts("/definitions", &counts)?;
     let mut names = found.variables.keys();
     names
-        .try_for_each(|name| check_name(name))
-        .map_err(|why| Fault::new("/definitions/variables", why.to_string()))
+        .try_for_each(|name| check_name(name, OF_DEFINITIONS))
+        .map_err(|why| Fault::new("/definitions/variables", why))
 }
 
 fn check_limits(limits: &Limits) -> Result<(), Fault> {

@@ -75,8 +75,6 @@ pub fn apply_plain<'d>(
                     "grpc_set_header" if !is_grpc => {
                         Err(Not::Needed("the endpoints do not speak gRPC"))
                     }
-                    // Of a `return` with a text, which may stand elsewhere.
-                    "default_type" if words.len() == 1 => Ok(()),
                     // nginx's list for gRPC is another one.
                     "proxy_set_header" if is_grpc && is_set_for_grpc(directives, &words) => Ok(()),
                     name => one(name, &words, policies),
@@ -116,6 +114,8 @@ fn one(name: &str, words: &[&str], policies: &mut Policies) -> Result {
         }
         ("proxy_hide_header", [name]) => headers::hide(name, policies),
         ("proxy_pass_header", [name]) => headers::pass(name),
+        // Of a `return` with a text, which may stand elsewhere.
+        ("default_type", [_]) => Ok(()),
         (answers::SET, [name, value]) => answers::set(name, value, policies),
         ("access_log", ["off"]) => {
             policies.is_unlogged = true;

@@ -301,9 +301,6 @@ fn answering(
 fn inherit(server: &Policies, own: &Policies, script: Option<&PolicyId>) -> Policies {
     let mut merged = own.clone();
     let has_auth = own.access.as_ref().is_some_and(|access| access.external.is_some());
-    // In their place, where `satisfy any` asks for one of all: the server's lists could only let in whom these keep out.
-    let has_another =
-        |access: &Access| access.any && (access.external.is_some() || access.basic.is_some());
     let is = |edit: &ResponseEdit, action: EditAction| edit.action == action;
     let of = |from: &Policies, keep: &dyn Fn(&ResponseEdit) -> bool| -> Vec<ResponseEdit> {
         from.response_edits.iter().filter(|edit| keep(edit)).cloned().collect()
@@ -326,7 +323,7 @@ fn inherit(server: &Policies, own: &Policies, script: Option<&PolicyId>) -> Poli
     merged.input_edits = [&server.input_edits[..], &own.input_edits].concat();
     if let Some(lists) = &server.access {
         let access = merged.access.get_or_insert_default();
-        if access.allow.is_none() && access.deny.is_empty() && !has_another(access) {
+        if access.inherits_lists() {
             access.allow.clone_from(&lists.allow);
             access.deny.clone_from(&lists.deny);
         }

@@ -16,7 +16,7 @@ use super::{auth, headers, levels, location, name_each, say_to};
 use crate::claim::policies::id_of;
 use crate::patterns::Compiler;
 use oxigress_core::model::policy::defined::OF_DEFINITIONS;
-use oxigress_core::model::policy::{Policies, PolicyId, Protocol, Proxy, Script};
+use oxigress_core::model::policy::{Access, Policies, PolicyId, Protocol, Proxy, Script};
 use oxigress_objects::verdict::Note;
 use oxigress_settings::Settings;
 use oxigress_settings::grammar::directives::{self, Directive};
@@ -252,12 +252,9 @@ impl EveryLocation {
     /// The policies of a path with these behind them.
     fn applied(&self, own: &Policies) -> Policies {
         let mut policies = own.clone();
-        let access = own.access.as_ref();
         // Where one of all is enough, a list could only let in whom the others keep out.
-        let has_another = access.is_some_and(|access| {
-            access.any && (access.external.is_some() || access.basic.is_some())
-        });
-        let is_taken = |one: &&Directive| !has_another || !matches!(&*one.name, "allow" | "deny");
+        let has_other_way = own.access.as_ref().is_some_and(Access::has_other_way);
+        let is_taken = |one: &&Directive| !has_other_way || !matches!(&*one.name, "allow" | "deny");
         let plain: Vec<_> = self.plain.iter().filter(is_taken).cloned().collect();
         let left = location::apply_plain(&plain, &self.names, &mut policies);
         let is_lost = left.iter().any(|one| one.loss == Loss::Protection);

@@ -37,8 +37,7 @@ impl<'a> OfServer<'a> {
             return false;
         }
         let all = self.common.of_path(&Policies::default(), host);
-        let access = all.and_then(|all| all.access);
-        access.is_some_and(|access| access.allow.is_some() || !access.deny.is_empty())
+        all.and_then(|all| all.access).is_some_and(|access| access.has_lists())
     }
 
     /// The policies of an Ingress's path with what it inherits.

@@ -8,9 +8,7 @@
 use super::{Variable, of_uri};
 use crate::decision::facts::{CompiledPolicies, Generation};
 use crate::model::policy::Template;
-use crate::model::policy::defined::{
-    Definition, Definitions, Geo, Map, OF_DEFINITIONS, is_defined,
-};
+use crate::model::policy::defined::{Definition, Definitions, Geo, Map, is_defined};
 use crate::model::policy::script::VARIABLES;
 use crate::patterns::{Budget, Captures, NamespacePatterns, NoAnswer};
 use crate::text::template::{self, Part, Values};
@@ -62,11 +60,6 @@ impl<V: Values> Values for Rewritten<'_, V> {
     fn capture(&self, number: u8) -> &[u8] {
         self.values.capture(number)
     }
-}
-
-/// Whether a text has such a variable.
-pub fn are_in(text: &Template) -> bool {
-    text.as_str().contains(OF_DEFINITIONS)
 }
 
 /// Works out the variables of a text that are not known yet, and adds them to `known`.

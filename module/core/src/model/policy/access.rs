@@ -52,6 +52,23 @@ pub struct Access {
     pub any: bool,
 }
 
+impl Access {
+    /// Whether it lists networks.
+    pub fn has_lists(&self) -> bool {
+        self.allow.is_some() || !self.deny.is_empty()
+    }
+
+    /// Whether who has a password, or whom an auth server lets in, may come from anywhere.
+    pub fn has_other_way(&self) -> bool {
+        self.any && (self.basic.is_some() || self.external.is_some())
+    }
+
+    /// Whether lists of a wider level hold: beside another way in they could only let in whom that keeps out.
+    pub fn inherits_lists(&self) -> bool {
+        !self.has_lists() && !self.has_other_way()
+    }
+}
+
 fn checked_networks<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<IpNet>, D::Error> {
     checked(from, |all: &Vec<IpNet>| match all.len() <= MAX_NETWORKS {
         true => Ok(()),

@@ -6,7 +6,7 @@
 
 use super::script::ScriptPattern;
 use super::{HeaderValue, Template, is_false};
-use crate::model::{Invalid, shorten};
+use crate::model::Invalid;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -247,15 +247,6 @@ pub fn murmur_hash2(text: &[u8]) -> u32 {
 pub fn is_defined(name: &[u8]) -> bool {
     let start = name.get(..OF_DEFINITIONS.len());
     start.is_some_and(|start| start.eq_ignore_ascii_case(OF_DEFINITIONS.as_bytes()))
-}
-
-/// Says that a name is none of these variables'.
-pub fn check_name(name: &str) -> Result<(), Invalid> {
-    let is_letter = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
-    match is_defined(name.as_bytes()) && name.len() <= 80 && name.bytes().all(is_letter) {
-        true => Ok(()),
-        false => Err(Invalid::new(format!("variable {:?} has another name", shorten(name)))),
-    }
 }
 
 #[cfg(test)]

@@ -114,19 +114,18 @@ pub fn is_variable(name: &[u8]) -> bool {
 }
 
 fn checked_variable<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
-    checked(from, |name: &String| {
-        let is_letter = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
-        match name.starts_with(VARIABLES)
-            && name.len() <= MOST_LETTERS
-            && name.bytes().all(is_letter)
-        {
-            true => Ok(()),
-            false => Err(format!(
-                "variable {:?} is not {VARIABLES} and letters, digits and `_`",
-                shorten(name)
-            )),
+    checked(from, |name: &String| check_name(name, VARIABLES))
+}
+
+/// Says that a name does not begin so, or is no variable's.
+pub fn check_name(name: &str, start: &str) -> Result<(), String> {
+    let is_letter = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
+    match name.starts_with(start) && name.len() <= MOST_LETTERS && name.bytes().all(is_letter) {
+        true => Ok(()),
+        false => {
+            Err(format!("variable {:?} is not {start} and letters, digits and `_`", shorten(name)))
         }
-    })
+    }
 }
 
 /// A path in place of the one that matches.

@@ -1,6 +1,5 @@
 //! All headers and texts with variables of a set of policies, for what holds of them together.
 
-use super::defined::OF_DEFINITIONS;
 use super::script::Set;
 use super::{
     Access, AuthCache, AuthHost, ExternalAuth, InputEdit, Limits, Mirror, Policies, Proxy,
@@ -32,8 +31,7 @@ impl Policies {
 
     /// Whether some of its texts have variables that are worked out of others.
     pub fn uses_definitions(&self) -> bool {
-        self.definitions.is_none()
-            && self.templates().iter().any(|text| text.as_str().contains(OF_DEFINITIONS))
+        self.definitions.is_none() && self.templates().iter().any(|text| text.uses_definitions())
     }
 
     /// Each text with variables that a request may have expanded.

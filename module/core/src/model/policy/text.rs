@@ -1,5 +1,6 @@
 //! Texts of policies: header names and values, and templates.
 
+use super::defined::OF_DEFINITIONS;
 use crate::model::text::as_string;
 use crate::model::{Invalid, shorten};
 use crate::patterns::Allowance;
@@ -145,6 +146,11 @@ impl Template {
     /// The text as it is written, with its variables.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// Whether it has a variable that is worked out of others.
+    pub fn uses_definitions(&self) -> bool {
+        self.0.contains(OF_DEFINITIONS)
     }
 
     /// What expanding it takes at most, in microseconds.

@@ -11,7 +11,7 @@ use std::borrow::Cow;
 pub fn part<'h>(
     name: &[u8],
     status: u16,
-    mut headers: impl Iterator<Item = (&'h [u8], &'h [u8])>,
+    headers: impl Iterator<Item = (&'h [u8], &'h [u8])>,
 ) -> Option<Cow<'h, [u8]>> {
     let name = name.strip_prefix(OF_ANSWER.as_bytes())?;
     if name == b"status" {
@@ -24,10 +24,16 @@ pub fn part<'h>(
             .map(Cow::Borrowed);
     }
     let name = name.strip_prefix(b"http_")?;
-    let mut values = headers.by_ref().filter(|(header, _)| is_alike(header, name));
-    let (_, first) = values.next()?;
+    joined(headers.filter(|(header, _)| is_alike(header, name)))
+}
+
+/// The values of headers as one; `None`: there are none.
+pub fn joined<'h>(
+    mut headers: impl Iterator<Item = (&'h [u8], &'h [u8])>,
+) -> Option<Cow<'h, [u8]>> {
+    let (_, first) = headers.next()?;
     let mut all = Cow::Borrowed(first);
-    for (_, value) in values {
+    for (_, value) in headers {
         let all = all.to_mut();
         all.extend_from_slice(b", ");
         all.extend_from_slice(value);
